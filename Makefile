@@ -1,0 +1,48 @@
+# What a person types here. Every target makes what it needs, so each works in a fresh clone.
+
+PYTHON ?= python3
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+export MOLECULE_COMMAND_BORDERS := false
+
+.PHONY: help demo test lint unit molecule integration lock clean
+
+help:  ## list the targets
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+demo: .venv/ready  ## one real systemd host on this machine, the real SGLang on its CPU, deployed and proved
+	python3 -m testhosts up --layer "$$(python3 -m testhosts.cpu_engine build)" demo1=10.213.77.11
+	ansible-playbook deploy.yml -e window=2048
+
+test: lint unit molecule integration  ## everything below
+
+lint: .venv/ready  ## style, and that the hosts' Python can run what is sent to it
+	ruff check .
+	ansible-lint
+	python3 tests/lint_target_code.py library module_utils
+
+unit: .venv/ready  ## the pure code and the plugins, seconds
+	pytest tests/unit
+
+molecule: .venv/ready  ## the roles on real systemd hosts, minutes
+	molecule test --all
+
+integration: .venv/ready  ## deployments and faults on real systemd hosts, minutes
+	pytest tests/integration
+
+lock:  ## write requirements/controller.txt anew
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --no-emit-index-url --no-emit-find-links requirements/controller.in -o requirements/controller.txt
+
+clean:  ## stop the hosts, remove what make made
+	-$(PYTHON) -m testhosts down --all
+	rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis .ansible
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+.venv/ready: requirements/controller.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("$(PYTHON) is Python %d.%d; 3.11 or later \
+	is needed. Next: make PYTHON=/path/to/python3.12" % sys.version_info[:2])'
+	rm -rf .venv
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install --quiet --require-hashes --requirement $<
+	@touch $@

@@ -1,0 +1,33 @@
+"""Unit tests import the project's code as Ansible does: `from ansible.module_utils.sglang_proof import …`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import ansible.module_utils
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+ansible.module_utils.__path__.append(str(ROOT / "module_utils"))
+
+
+@pytest.fixture
+def ansible_playbook():
+    """Run ansible-playbook with the project's own configuration and no inventory of its own."""
+
+    def run(*arguments):
+        env = {
+            **os.environ,
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_SSH_RETRIES": "0",
+        }
+        return subprocess.run(
+            ["ansible-playbook", *map(str, arguments)], env=env, text=True, capture_output=True
+        )
+
+    return run

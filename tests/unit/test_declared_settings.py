@@ -1,0 +1,136 @@
+"""Names and values that cannot be meant, refused by real runs of ansible-playbook."""
+
+from __future__ import annotations
+
+import pytest
+
+PLAYBOOK = """
+- name: Check what is declared
+  hosts: localhost
+  gather_facts: false
+  tasks:
+    - name: Refuse unknown names
+      declared_settings:
+        settings: [window, budget, port]
+        prefix: sglang_service_
+        short: [window, budget]
+        aliases: {sglang_version: sglang_engine_version}
+        own: [rack]
+        hosts: "{{ groups['engines'] }}"
+      register: declared
+    - name: Show what was declared
+      ansible.builtin.debug:
+        msg: "declared: {{ declared.settings | to_json(sort_keys=true) }}"
+"""
+
+INVENTORY = """
+engines:
+  hosts:
+    a: {HOST}
+    b:
+  vars: {GROUP}
+"""
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch, ansible_playbook):
+    """Run the check with these variables of host a, of its group, and of group_vars/all.yml."""
+
+    def run(*options, host="{}", group="{}", group_vars="{}"):
+        (tmp_path / "play.yml").write_text(PLAYBOOK)
+        (tmp_path / "hosts.yml").write_text(INVENTORY.replace("{HOST}", host).replace("{GROUP}", group))
+        (tmp_path / "group_vars").mkdir(exist_ok=True)
+        (tmp_path / "group_vars" / "all.yml").write_text(group_vars)
+        monkeypatch.chdir(tmp_path)
+        return ansible_playbook("play.yml", "-i", "hosts.yml", *options)
+
+    return run
+
+
+def test_known_own_and_unrelated_names_pass(check):
+    run = check(
+        *("-e", "window=2048", "-e", "rack=7", "-e", "ansible_user=root", "--check"),
+        host="{rack: 7, kubernetes: true}",
+        group="{sglang_service_only: k26, ntp_servers: []}",
+        group_vars="sglang_service_budget: 8",
+    )
+    assert run.returncode == 0, run.stdout
+    assert "changed=0" in run.stdout
+
+
+@pytest.mark.parametrize("extra", ["windw=2048", '{"windw": 2048}'])
+def test_an_unknown_extra_variable_is_refused_with_the_nearest_name(check, extra):
+    run = check("-e", extra)
+    assert run.returncode == 2
+    assert "windw: unknown (-e). Did you mean window?" in run.stdout
+
+
+def test_an_unknown_name_in_a_file_of_extra_variables_is_refused_with_its_line(check, tmp_path):
+    (tmp_path / "extra.yml").write_text("budget: 8\nzzz: 1\n")
+    run = check("-e", "@extra.yml")
+    assert run.returncode == 2
+    assert "zzz: unknown (-e @extra.yml:2)." in run.stdout
+
+
+def test_unknown_names_of_the_inventory_are_refused_with_the_file_and_line(check):
+    run = check(
+        host="{sglang_service_foo: 1}",
+        group="{sglang_verson: 1}",
+        group_vars="budget: 8\nsglang_service_windw: 2048\n",
+    )
+    assert run.returncode == 2
+    output = run.stdout
+    assert "sglang_service_windw: unknown (group_vars/all.yml:2). Did you mean sglang_service_window?" in output
+    assert "sglang_verson: unknown (hosts.yml:6). Did you mean sglang_version?" in output
+    assert "sglang_service_foo: unknown (hosts.yml:4)." in output
+
+
+def test_a_problem_of_a_shared_group_is_told_once(check):
+    run = check(group="{sglang_service_zzz: 1}")
+    assert run.stdout.split("msg:")[1].count("sglang_service_zzz: unknown") == 1
+
+
+def test_a_short_and_its_long_name_must_not_disagree(check):
+    run = check("-e", "window=2048", group_vars="sglang_service_window: 1024")
+    assert run.returncode == 2
+    assert (
+        "window: 2048 (-e), but sglang_service_window: 1024 (group_vars/all.yml:1). Next: keep one of them"
+        in run.stdout
+    )
+
+
+@pytest.mark.parametrize(("short", "long"), [("2048", "2048"), ("none", "null"), ("2048", '"{{ 2 * 1024 }}"')])
+def test_a_short_and_its_long_name_may_agree(check, short, long):
+    run = check("-e", f"window={short}", group_vars=f"sglang_service_window: {long}")
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_strongest_declaration_of_a_host_is_compared(check):
+    run = check("-e", "window=2048", group="{sglang_service_window: 1024}", host="{sglang_service_window: 2048}")
+    assert run.returncode == 2  # host b has 1024
+    run = check("-e", "window=2048", "-e", "sglang_service_window=2048", group="{sglang_service_window: 1024}")
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_all_problems_come_in_one_message(check):
+    run = check("-e", "windw=1 zzz=2", host="{sglang_service_foo: 1}")
+    output = run.stdout
+    assert all(name in output for name in ("windw: unknown", "zzz: unknown", "sglang_service_foo: unknown"))
+
+
+def test_a_configuration_without_the_table_is_refused(check, monkeypatch):
+    monkeypatch.setenv("ANSIBLE_CALLBACKS_ENABLED", "ansible.posix.timer")
+    run = check()
+    assert run.returncode == 2
+    assert "The callback verdict_table is not enabled" in run.stdout
+
+
+def test_what_was_declared_is_returned_whatever_name_it_has(check):
+    run = check("-e", "window=2048", group_vars="sglang_service_budget: 8\nsglang_service_port: '{{ 30000 + 1 }}'")
+    assert """declared: {"budget": 8, "port": 30001, "window": "2048"}""" in run.stdout
+
+
+def test_a_setting_without_a_short_name_leaves_that_name_to_the_user(check):
+    run = check(host="{port: 22, ports: [1]}")
+    assert run.returncode == 0, run.stdout
+    assert "declared: {}" in run.stdout

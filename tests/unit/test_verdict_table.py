@@ -1,0 +1,189 @@
+"""The closing table, seen as a user sees it: real runs of ansible-playbook on this machine."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+# An action plugin beside the playbook: returns what it is given, needs no connection.
+REPORT = """
+from ansible.plugins.action import ActionBase
+
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        return dict(self._task.args)
+"""
+
+PASSED = """
+    - name: Verify
+      report:
+        verdict_table:
+          title: "{{ inventory_hostname }}  engine  ready after 27 s"
+          columns: [setting, declared, verdict]
+          rows: [[window, 2048, match], [budget, null, match]]
+          notes: ["read in the journal"]
+          passed: true
+      tags: verify
+"""
+
+
+@pytest.fixture
+def play(tmp_path, ansible_playbook):
+    """Run a playbook whose promising play has these tasks; returns status and output."""
+    (tmp_path / "action_plugins").mkdir()
+    (tmp_path / "action_plugins" / "report.py").write_text(REPORT)
+    (tmp_path / "hosts.json").write_text(
+        json.dumps({"engines": {"hosts": {"a": {}, "b": {}}}, "others": {"hosts": {"c": {}}}})
+    )
+
+    def run(tasks, *options, pattern="engines", promise="true", keywords="", before=""):
+        (tmp_path / "play.yml").write_text(
+            f"{before}\n- name: Roll out\n  hosts: '{pattern}'\n  gather_facts: false\n"
+            f"  vars: {{verdict_required: {promise}}}\n  {keywords}\n  tasks:\n{tasks}"
+        )
+        return ansible_playbook(tmp_path / "play.yml", "-i", tmp_path / "hosts.json", *options)
+
+    return run
+
+
+def test_a_proved_run_prints_an_aligned_table_for_each_host_and_ends_well(play):
+    run = play(PASSED)
+    assert run.returncode == 0
+    table = (
+        "{}  engine  ready after 27 s\n"
+        "  setting  declared  verdict\n"
+        "  window   2048      match\n"
+        "  budget   -         match\n"
+        "  read in the journal\n"
+    )
+    assert table.format("a") + "\n" + table.format("b") in run.stdout
+    assert "NOT PROVED" not in run.stdout
+
+
+def test_of_two_tables_with_one_key_the_last_counts(play):
+    run = play(PASSED + PASSED.replace("passed: true", "passed: false").replace("27 s", "31 s"))
+    assert run.returncode == 2
+    assert "27 s" not in run.stdout
+    assert 'a: its table did not pass (play "Roll out")' in run.stdout
+
+
+def test_tables_of_a_loop_and_of_a_failed_task_are_printed(play):
+    run = play("""
+    - name: Verify
+      report:
+        failed: "{{ item == 'second' }}"
+        verdict_table:
+          key: "{{ item }}"
+          title: "{{ item }} of {{ inventory_hostname }}"
+          columns: [c]
+          rows: []
+          passed: true
+      loop: [first, second]
+""")
+    assert run.returncode == 2
+    assert all(
+        f"\n{title}\n  c\n" in run.stdout for title in ("first of a", "second of a", "first of b", "second of b")
+    )
+
+
+def test_a_host_that_failed_before_its_verdict_is_named_with_the_task(play):
+    run = play("    - name: Render the unit\n      report: {failed: \"{{ inventory_hostname == 'a' }}\"}\n" + PASSED)
+    assert run.returncode == 2
+    assert 'a: failed in task "Render the unit", no verdict' in run.stdout
+    assert "b: " not in run.stdout.split("NOT PROVED")[1]
+
+
+def test_a_rescued_failure_without_a_verdict_still_fails(play):
+    run = play("""
+    - name: Change
+      block: [{name: Restart, report: {failed: true}}]
+      rescue: [{name: Go back, report: {}}]
+""")
+    assert run.returncode == 2
+    assert 'a: failed in task "Restart", no verdict' in run.stdout
+
+
+def test_verification_left_out_by_tags_is_no_success(play):
+    run = play(PASSED, "--skip-tags", "verify")
+    assert run.returncode == 2
+    assert "a: what verifies was left out by --skip-tags, no verdict" in run.stdout
+
+
+def test_a_play_without_any_verdict_is_no_success(play):
+    run = play("    - name: Nothing\n      report: {}\n")
+    assert run.returncode == 2
+    assert "a: no task gave a verdict" in run.stdout
+
+
+def test_an_unreachable_host_is_named_and_keeps_its_exit_status(play):
+    unreachable = "    - name: Speak\n      ansible.builtin.raw: 'true'\n      when: inventory_hostname == 'a'\n"
+    run = play(unreachable + PASSED, "-e", "ansible_connection=ssh ansible_host=127.0.0.1 ansible_port=1")
+    assert run.returncode == 4
+    assert "a: unreachable, no verdict" in run.stdout
+
+
+def test_hosts_of_a_batch_that_was_not_reached_are_named(play):
+    run = play("    - {name: Gate, report: {failed: true}}\n", keywords="serial: 1")
+    assert run.returncode == 2
+    assert "b: the run ended before its turn, no verdict" in run.stdout
+
+
+def test_a_promising_play_behind_a_failed_one_is_not_forgotten(play):
+    run = play(PASSED, before="- {name: Check, hosts: engines, gather_facts: false, tasks: [report: {failed: true}]}")
+    assert run.returncode == 2
+    assert 'b: failed in task "report", no verdict (play "Roll out")' in run.stdout
+
+
+def test_an_unknown_group_is_named_and_fails(play):
+    run = play(PASSED, pattern="engnes")
+    assert run.returncode == 2
+    assert 'no host matches "engnes" (play "Roll out"). Next: ansible-inventory --graph' in run.stdout
+
+
+def test_a_templated_pattern_is_read_with_the_extra_variables(play):
+    run = play(PASSED, "-e", "target=b", pattern="{{ target }}")
+    assert run.returncode == 0
+    assert "b  engine" in run.stdout
+    assert "a  engine" not in run.stdout
+
+
+def test_hosts_outside_the_limit_are_named_without_failing(play):
+    run = play(PASSED, "--limit", "b")
+    assert run.returncode == 0
+    assert "not in this run (--limit): a" in run.stdout
+
+
+def test_a_limit_that_leaves_no_promised_host_fails(play):
+    run = play(PASSED, "--limit", "c")
+    assert run.returncode == 2
+    assert "no host that must be proved is within --limit" in run.stdout
+
+
+def test_a_limit_that_matches_nothing_fails_and_says_so(play):
+    run = play(PASSED, "--limit", "nowhere")
+    assert run.returncode != 0
+    assert "--limit" in run.stderr
+
+
+def test_a_table_that_claims_nothing_is_accepted_in_check_mode_alone(play):
+    nothing = PASSED.replace("passed: true", "passed: null")
+    assert play(nothing, "--check").returncode == 0
+    run = play(nothing)
+    assert run.returncode == 2
+    assert "a: its table claims nothing, and this was no check mode" in run.stdout
+
+
+def test_a_broken_table_never_ends_well(play):
+    run = play(PASSED.replace("rows:", "no_rows:"))
+    assert run.returncode == 2
+    assert "verdict_table itself failed" in run.stdout
+
+
+def test_a_play_that_promises_nothing_only_prints(play):
+    run = play(PASSED, "--skip-tags", "verify", promise="false")
+    assert run.returncode == 0
+    assert "NOT PROVED" not in run.stdout
+    run = play(PASSED.replace("passed: true", "passed: false"), promise="false")
+    assert run.returncode == 0
+    assert "a  engine  ready after 27 s" in run.stdout

@@ -19,7 +19,7 @@ PASSED = """
     - name: Verify
       report:
         verdict_table:
-          title: "{{ inventory_hostname }}  engine  ready after 27 s"
+          title: engine  ready after 27 s
           columns: [setting, declared, verdict]
           rows: [[window, 2048, match], [budget, null, match]]
           notes: ["read in the journal"]
@@ -75,7 +75,7 @@ def test_tables_of_a_loop_and_of_a_failed_task_are_printed(play):
         failed: "{{ item == 'second' }}"
         verdict_table:
           key: "{{ item }}"
-          title: "{{ item }} of {{ inventory_hostname }}"
+          title: "{{ item }}"
           columns: [c]
           rows: []
           passed: true
@@ -83,7 +83,7 @@ def test_tables_of_a_loop_and_of_a_failed_task_are_printed(play):
 """)
     assert run.returncode == 2
     assert all(
-        f"\n{title}\n  c\n" in run.stdout for title in ("first of a", "second of a", "first of b", "second of b")
+        f"\n{title}\n  c\n" in run.stdout for title in ("a  first", "a  second", "b  first", "b  second")
     )
 
 

@@ -1,0 +1,307 @@
+#!/usr/bin/python
+"""Applies the contract to one service on one host: what is declared becomes argv, environment and expectations."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: sglang_plan
+short_description: Turn declared SGLang settings into a plan, and refuse what cannot run
+description:
+  - Applies the contract (which option carries a setting in which release, and which words of the engine prove it) to one
+    instance and returns the plan that both the unit and C(sglang_startup) use, so that they cannot disagree.
+  - Refuses, in seconds, what the engine would refuse or rewrite after its load, all problems at once. Besides its own rules
+    it asks the installed engine's own argument resolver (the dry hop), without GPU, while the old service still serves.
+  - Compares the running process with the plan. A restart is needed exactly where the process does not carry the plan.
+  - Changes nothing but a cache of the resolver's last answer.
+options:
+  instance:
+    description: Name of the instance; its unit is C(sglang-<instance>.service).
+    type: str
+    required: true
+  settings:
+    description:
+      - Declared settings, name to value. A value, C(none) (JSON null; declared off, and proved off) or C(unset).
+      - Numbers may be text, as extra vars are. C(2_048), C(2048.0) and a blank are refused.
+    type: dict
+    required: true
+  release:
+    description: Release that is to be installed, for messages where O(facts) is not given.
+    type: str
+  facts:
+    description:
+      - What C(sglang_engine_facts) returned. Without it only what needs no host is checked, and no plan is returned.
+    type: dict
+  python:
+    description: The engine's interpreter, an absolute path. Needed with O(facts); without it the engine is not there yet.
+    type: path
+  extra_args:
+    description: Further arguments of the engine; options that no setting carries, spelled in full.
+    type: list
+    elements: str
+    default: []
+  environment:
+    description: Environment variables of the engine.
+    type: dict
+    default: {}
+  inputs:
+    description: Further data that makes a restart necessary when it changes, such as the unit's template.
+    type: raw
+  dry_hop:
+    description: Ask the engine's own resolver. It costs an import of torch where the answer is not cached.
+    type: bool
+    default: true
+  user:
+    description: User to run the resolver as; the service's.
+    type: str
+  state_dir:
+    description: Directory on the host where the resolver's last answer is cached.
+    type: path
+attributes:
+  check_mode:
+    support: full
+    details: Reads and asks as always; the cache is not written.
+  diff_mode:
+    support: full
+    details: Shows the running command line against the planned one.
+author: The contributors
+"""
+
+EXAMPLES = r"""
+- name: Refuse values that no engine could run, before a host is touched
+  sglang_plan:
+    instance: k26
+    settings: {spec_algorithm: DFLASH, block_size: 8, window: 4}
+  delegate_to: localhost
+
+- name: Plan
+  sglang_plan:
+    instance: k26
+    settings: "{{ sglang_service_settings }}"
+    facts: "{{ engine.facts }}"
+    python: /opt/sglang/0.5.13/bin/python
+  register: planned
+"""
+
+RETURN = r"""
+plan:
+  description: The plan, the argument of C(sglang_startup); null where O(facts) was not given.
+  type: dict
+  returned: success
+restart_needed:
+  description: Whether no process runs that carries this plan.
+  type: bool
+  returned: when O(facts) was given
+unit:
+  description:
+    - What the unit's template needs, C(exec_start) and the lines of C(environment), quoted for systemd.
+    - Whether the unit C(exists), and whether it C(failed).
+  type: dict
+  returned: when O(facts) was given
+conflict:
+  description: Who else holds the port, C(what), C(held_by) and its C(unit).
+  type: dict
+  returned: when somebody does
+differences:
+  description: Why a restart is needed, as sentences. Empty where no process runs.
+  type: list
+  returned: when O(facts) was given
+dry_hop:
+  description: C(asked), C(cached), or why the engine's resolver could not be asked.
+  type: str
+  returned: when O(facts) was given
+settings:
+  description: Names of all settings that the contract knows.
+  type: list
+  returned: success
+"""
+
+import hashlib
+import json
+import os
+import pwd
+import subprocess
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.sglang_host import CannotRead, Host
+from ansible.module_utils.sglang_proof import contract, plan, redact, resolver, systemd_unit, verdict
+from ansible.module_utils.sglang_proof.facts import EngineFacts
+
+DRY_HOP_SECONDS = 300  # a cold import of torch from a slow disk takes minutes
+
+ARGUMENTS = {
+    "instance": {"type": "str", "required": True},
+    "settings": {"type": "dict", "required": True},
+    "release": {"type": "str"},
+    "facts": {"type": "dict"},
+    "python": {"type": "path"},
+    "extra_args": {"type": "list", "elements": "str", "default": []},
+    "environment": {"type": "dict", "default": {}},
+    "inputs": {"type": "raw"},
+    "dry_hop": {"type": "bool", "default": True},
+    "user": {"type": "str"},
+    "state_dir": {"type": "path"},
+}
+
+
+def main():
+    module = AnsibleModule(ARGUMENTS, supports_check_mode=True, required_by={"facts": ["python"]})
+    params = module.params
+    result = {"changed": False, "plan": None, "settings": contract.names()}
+    try:
+        if params["facts"] is None:
+            plan.declared(params["settings"], release=params["release"])
+            if module.check_mode and params["python"]:
+                result["verdict_table"] = unknown_table(params)
+            module.exit_json(**result)
+        facts = EngineFacts.from_dict(params["facts"])
+        made = make_plan(params, facts)
+        if params["dry_hop"]:
+            result["dry_hop"] = ask_resolver(made, facts, params, module.check_mode)
+            if result["dry_hop"] not in ("asked", "cached"):
+                module.warn(
+                    f"sglang-{made.instance}: the engine's own resolver could not be asked: {result['dry_hop']}"
+                )
+        host = Host()
+        unit = host.unit(made.unit)
+        process = host.process(unit.main_pid) if unit.main_pid else None
+        differences = verdict.start_differences(made, *process) if process else []
+        owner = host.listener(made.port, unit.control_group)
+    except plan.Refused as refused:
+        module.fail_json(msg=refusal(params["instance"], refused.problems), **result)
+    except CannotRead as error:
+        module.fail_json(msg=str(error), **result)
+    result.update(
+        plan=made.to_dict(),
+        unit={
+            "exec_start": systemd_unit.exec_start(made.argv),
+            "environment": [systemd_unit.environment_line(*item) for item in sorted(made.environment.items())],
+            "exists": unit.exists,
+            "failed": unit.active_state == "failed",
+        },
+        restart_needed=process is None or bool(differences),
+        differences=[],
+    )
+    if owner and not owner.ours:
+        result["conflict"] = {"what": f"port {made.port}", "held_by": owner.name, "unit": owner.unit}
+    if differences:
+        result["diff"] = {
+            "before": "".join(f"{name}: {found}\n" for name, _declared, found in differences),
+            "after": "".join(f"{name}: {declared}\n" for name, declared, _found in differences),
+            "before_header": f"running process of {made.unit}",
+            "after_header": f"plan of {made.unit}",
+        }
+        result["differences"] = [f"{name}: declared {d}, the process runs with {f}" for name, d, f in differences]
+    module.exit_json(**result)
+
+
+def refusal(instance, problems):
+    lines = "\n".join(f"  {problem}" for problem in problems)
+    return f"sglang-{instance}: the declaration cannot run. Nothing was changed.\n{lines}"
+
+
+def make_plan(params, facts):
+    family = contract.family_of(facts).name
+    configs, manifests, problems = {}, {}, []
+    for role, name in (("target", "model"), ("drafter", "draft_model")):
+        directory = params["settings"].get(name)
+        if isinstance(directory, str) and directory.startswith("/"):
+            try:
+                configs[role], manifests[role] = read_model(directory)
+            except CannotRead as error:
+                problems.append(f"{name}: {error}")
+    if problems:
+        raise plan.Refused(problems)
+    declaration = plan.declared(params["settings"], family, configs, facts.release)
+    return plan.make(
+        params["instance"],
+        params["python"],
+        declaration,
+        facts,
+        extra_args=params["extra_args"],
+        environment={name: str(value) for name, value in params["environment"].items()},
+        inputs={"given": params["inputs"], "models": manifests},
+    )
+
+
+def read_model(directory):
+    """(config.json, [name, bytes, modified]) of a model's directory: files replaced at the same path are another model."""
+    path = os.path.join(directory, "config.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+        entries = sorted((e.name, e.stat().st_size, int(e.stat().st_mtime)) for e in os.scandir(directory))
+    except OSError as error:
+        raise CannotRead(f"declared {directory}, but {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise CannotRead(f"declared {directory}, but {path} is no JSON: {error}") from None
+    return config, entries
+
+
+def ask_resolver(made, facts, params, check_mode):
+    """The dry hop: the installed engine's own word on this command line. Raises Refused; returns how it was answered."""
+    options = list(made.argv[3:])
+    key = hashlib.sha256(json.dumps([made.digest, facts.fingerprint, made.release]).encode()).hexdigest()
+    cache = params["state_dir"] and os.path.join(params["state_dir"], "resolver.json")
+    if cache and os.path.exists(cache):
+        with open(cache, encoding="utf-8") as file:
+            if json.load(file) == {"accepted": key}:
+                return "cached"
+    answer = run_resolver(params["python"], options, made.environment, params["user"])
+    if answer.refused:
+        raise plan.Refused([f"SGLang {made.release} refuses it itself (its own argument resolver): {redact.text(answer.refused)}"])
+    if answer.resolved is None:
+        return answer.unasked
+    problems = list(plan.contradictions(made, answer.resolved))
+    if problems:
+        raise plan.Refused(problems)
+    if cache and not check_mode and os.path.isdir(params["state_dir"]):
+        with open(cache, "w", encoding="utf-8") as file:
+            json.dump({"accepted": key}, file)
+    return "asked"
+
+
+def run_resolver(python, options, environment, user):
+    identity = {}
+    if user and os.geteuid() == 0:
+        try:
+            entry = pwd.getpwnam(user)
+        except KeyError:
+            entry = None  # check mode before the first deployment
+        if entry:
+            identity = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+    env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "HOME": "/tmp", **environment}
+    try:
+        done = subprocess.run(
+            resolver.dry_argv(python),
+            input=resolver.script(options).encode(),
+            capture_output=True,
+            env=env,
+            cwd="/",
+            timeout=DRY_HOP_SECONDS,
+            **identity,
+        )
+    except subprocess.TimeoutExpired:
+        return resolver.Answer(unasked=f"The engine's resolver gave no answer in {DRY_HOP_SECONDS} s")
+    except OSError as error:
+        raise CannotRead(f"{python} cannot be run: {error.strerror}") from None
+    return resolver.parse_answer(
+        done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), done.returncode
+    )
+
+
+def unknown_table(params):
+    """Check mode before the engine is there: what it would say is not guessed."""
+    rows = [[name, str(value), "unknown until installed"] for name, value in params["settings"].items()]
+    title = f"sglang-{params['instance']}.service  not installed; a run would install, start and prove it"
+    columns = ["setting", "declared", "verdict"]
+    return {
+        "key": f"sglang-{params['instance']}.service",
+        "title": title,
+        "columns": columns,
+        "rows": rows,
+        "passed": None,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+#!/usr/bin/python
+"""Fails unless the running engine itself has said, in this start, that it runs what the plan declares."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: sglang_startup
+short_description: Assert that a running SGLang says, in this start, that it runs what was declared
+description:
+  - Waits for the current start (systemd invocation) of the plan's unit, collects what each hop says, compares it with the
+    plan and fails with the first hop that is not a match. Nothing is selected by time, so lines of an earlier start prove
+    nothing.
+  - The hops are C(unit) (what systemd has loaded), C(process) (command line and environment of the main process),
+    C(echoed) (SGLang's C(server_args=) line), C(effective) (lines of the workers, values granted by the scheduler) and
+    C(served) (who owns the listening socket, the model behind it, a generation).
+  - No evidence is a failure. What was not printed, or cannot be read in full, is C(missing) or C(unreadable), never a match.
+  - The wait ends at decisive evidence, which can be the first contradiction, or the end of the process with its true cause.
+options:
+  plan:
+    description: What C(sglang_plan) returned as RV(sglang_plan#module:plan).
+    type: dict
+    required: true
+  unit_path:
+    description: Where the unit file lies. Another file of the same name that hides it is a difference.
+    type: path
+    required: true
+  upto:
+    description: V(unit) compares only what systemd has loaded, as it can be asked before a restart.
+    choices: [unit, served]
+    default: served
+    type: str
+  timeout:
+    description: Seconds that the start may take, from the start of the process to the proof.
+    type: int
+    default: 1800
+  slice:
+    description:
+      - Return after this many seconds with RV(finished=false) if nothing decisive was said until then. 0 waits to the end.
+      - The action plugin of the same name calls the module in slices and prints how the load goes on.
+    type: int
+    default: 0
+  generation:
+    description: Whether the engine must answer a prompt. V(waived) needs O(generation_waiver).
+    choices: [required, waived]
+    default: required
+    type: str
+  generation_waiver:
+    description: Why no generation is asked for, C(reason), and C(until) which day (YYYY-MM-DD) that is accepted.
+    type: dict
+  key_file:
+    description: File on the host with the API key of the service.
+    type: path
+  state_dir:
+    description:
+      - Directory on the host for the verified state (plan, unit and evidence of the last start that passed). A later check
+        of the same start may rely on it where the journal has rotated the first lines away.
+    type: path
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Checks as always, and keeps nothing. A unit or process that does not carry the plan is reported as what a run would
+        change, without a failure.
+  diff_mode:
+    support: none
+author: The contributors
+"""
+
+EXAMPLES = r"""
+- name: Prove what runs
+  sglang_startup:
+    plan: "{{ planned.plan }}"
+    unit_path: /etc/systemd/system/sglang-k26.service
+    state_dir: /var/lib/sglang-deploy/k26
+
+- name: Ask before a restart whether systemd holds the plan
+  sglang_startup:
+    plan: "{{ planned.plan }}"
+    unit_path: /etc/systemd/system/sglang-k26.service
+    upto: unit
+"""
+
+RETURN = r"""
+finished:
+  description: False if a slice ended before anything decisive.
+  type: bool
+  returned: success
+phase:
+  description: How far the load has come, for people.
+  type: str
+  returned: when not finished
+verdicts:
+  description: "One dict for each setting and hop: setting, hop, verdict, declared, found, where, severity."
+  type: list
+  returned: when finished, also on failure
+verdict_table:
+  description: The same as a table, printed at the end of the run by the callback of this name.
+  type: dict
+  returned: when finished, also on failure
+start:
+  description: "The start that was proved: boot_id, invocation, pid, since (Unix seconds)."
+  type: dict
+  returned: success
+"""
+
+import datetime
+import json
+import os
+import tempfile
+from dataclasses import asdict
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.sglang_host import Host
+from ansible.module_utils.sglang_proof import startup, verdict
+from ansible.module_utils.sglang_proof.plan import Plan
+
+STATE_VERSION = 1
+
+ARGUMENTS = {
+    "plan": {"type": "dict", "required": True},
+    "unit_path": {"type": "path", "required": True},
+    "upto": {"type": "str", "choices": ["unit", "served"], "default": "served"},
+    "timeout": {"type": "int", "default": 1800},
+    "slice": {"type": "int", "default": 0},
+    "generation": {"type": "str", "choices": ["required", "waived"], "default": "required"},
+    "generation_waiver": {
+        "type": "dict",
+        "options": {"reason": {"type": "str", "required": True}, "until": {"type": "str", "required": True}},
+    },
+    "key_file": {"type": "path", "no_log": False},
+    "state_dir": {"type": "path"},
+}
+
+
+def main():
+    module = AnsibleModule(
+        ARGUMENTS, supports_check_mode=True, required_if=[("generation", "waived", ["generation_waiver"])]
+    )
+    try:
+        plan = Plan.from_dict(module.params["plan"])
+        waiver = accepted_waiver(module.params)
+        if module.params["upto"] == "unit":
+            verdicts = startup.check_unit(Host(), plan, module.params["unit_path"])
+            module.exit_json(changed=False, finished=True, verdicts=[asdict(v) for v in verdicts])
+        outcome = prove(module, plan, generate=waiver is None)
+    except startup.NotProved as failure:
+        not_proved(module, plan, failure)
+    except (startup.CannotRead, ValueError) as error:
+        module.fail_json(msg=str(error))
+    if isinstance(outcome, startup.Pending):
+        module.exit_json(changed=False, finished=False, phase=outcome.phase, seconds=round(outcome.seconds))
+    keep_state(module, plan, outcome)
+    title = f"{plan.unit}  SGLang {plan.release}  invocation {outcome.start.invocation[:8]}"
+    if outcome.seconds is not None:
+        title += f"  ready after {outcome.seconds:.0f} s"
+    notes = [*plan.notes, *([waiver] if waiver else [])]
+    module.exit_json(
+        changed=False,
+        finished=True,
+        start=outcome.start.to_dict(),
+        verdicts=[asdict(v) for v in outcome.verdicts],
+        verdict_table=verdict.table(plan, outcome.verdicts, title=title, notes=notes, passed=True),
+    )
+
+
+def prove(module, plan, generate):
+    """Proved or Pending. A start that is older than the timeout and still not ready has failed."""
+    host, params = Host(), module.params
+    unit = host.unit(plan.unit)
+    left = unit.exec_main_start + params["timeout"] - host.now() if unit.main_pid else 0
+    wait = max(left, 0)
+    if params["slice"]:
+        wait = min(wait, params["slice"])
+    outcome = startup.prove(
+        host,
+        plan,
+        params["unit_path"],
+        until=host.clock() + wait,
+        kept=kept_evidence(params["state_dir"]),
+        generate=generate,
+        key=read_key(params["key_file"]),
+    )
+    if isinstance(outcome, startup.Pending) and outcome.seconds >= params["timeout"]:
+        raise startup.NotProved(
+            f"{plan.unit} is not ready {outcome.seconds:.0f} s after its start (timeout {params['timeout']} s), "
+            f"last phase: {outcome.phase}\n  next     journalctl -fu {plan.unit} on the host; if it still loads, raise "
+            "sglang_service_start_timeout and run again: it is not restarted"
+        )
+    return outcome
+
+
+def not_proved(module, plan, failure):
+    broken = verdict.first_broken(failure.verdicts)
+    would_change = module.check_mode and (broken is None or broken.hop in ("unit", "process"))
+    title = f"{plan.unit}  SGLang {plan.release}"
+    table = verdict.table(plan, failure.verdicts, title=title, notes=plan.notes, passed=None if would_change else False)
+    result = {
+        "changed": False,
+        "finished": True,
+        "verdicts": [asdict(v) for v in failure.verdicts],
+        "verdict_table": table,
+    }
+    if would_change:
+        table["notes"].append("check mode: a run would change this, restart the service and prove it")
+        module.exit_json(**result)
+    module.fail_json(msg=str(failure), **result)
+
+
+def accepted_waiver(params):
+    """The waiver as a sentence to print, None where a generation is required. ValueError if it is over."""
+    if params["generation"] == "required":
+        return None
+    reason, until = params["generation_waiver"]["reason"], params["generation_waiver"]["until"]
+    if datetime.date.fromisoformat(until) < datetime.date.today():
+        raise ValueError(
+            f"generation: waived until {until} ({reason}), and that day is over. "
+            "Declare a new date in sglang_service_generation_waiver, or require the generation again"
+        )
+    return f"generation: not asked, waived until {until}: {reason}"
+
+
+def read_key(path):
+    if not path:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError as error:
+        raise startup.CannotRead(f"the API key in {path} cannot be read: {error.strerror}") from None
+
+
+def state_path(directory):
+    return os.path.join(directory, "verified.json")
+
+
+def kept_evidence(directory):
+    """The evidence of the last start that passed, or None; a file of another version is none."""
+    try:
+        with open(state_path(directory), encoding="utf-8") as file:
+            state = json.load(file)
+    except (TypeError, FileNotFoundError, ValueError):
+        return None
+    return state["evidence"] if state.get("version") == STATE_VERSION else None
+
+
+def keep_state(module, plan, proved):
+    """Plan, unit and evidence of this start, replaced as a whole, and only if another start was proved."""
+    directory = module.params["state_dir"]
+    if not directory or module.check_mode:
+        return
+    kept = kept_evidence(directory)
+    if kept and kept["start"] == proved.start.to_dict() and kept["digest"] == plan.digest:
+        return
+    with open(module.params["unit_path"], encoding="utf-8") as file:
+        unit = file.read()
+    state = {"version": STATE_VERSION, "plan": plan.to_dict(), "unit": unit, "evidence": startup.keep(plan, proved)}
+    with tempfile.NamedTemporaryFile("w", dir=directory, delete=False, encoding="utf-8") as file:
+        json.dump(state, file, indent=1, sort_keys=True)
+    os.chmod(file.name, 0o600)
+    os.replace(file.name, state_path(directory))
+
+
+if __name__ == "__main__":
+    main()

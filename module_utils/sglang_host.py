@@ -1,0 +1,181 @@
+"""What a host shows of a service: systemd, /proc, the journal, HTTP. All reading, nothing is changed.
+
+Standard library only; every method returns data for the pure code of sglang_proof, or raises CannotRead with a sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import NamedTuple
+
+from .sglang_proof import journal, systemd_unit
+from .sglang_proof.startup import CannotRead
+
+
+def run(argv, **kwargs):
+    """Standard output of a command in the C locale. Raises CannotRead with the command and what it said."""
+    env = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=env, **kwargs)
+    except OSError as error:
+        raise CannotRead(f"`{' '.join(argv)}` cannot be run: {error.strerror}") from None
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"]
+        raise CannotRead(f"`{' '.join(argv)}` failed: {said[-1]}")
+    return done.stdout
+
+
+class Owner(NamedTuple):
+    """A process that holds something: does it belong to the unit asked for, its name for people, its unit."""
+
+    ours: bool
+    name: str
+    unit: str | None
+
+
+class Host:
+    """One host as its own root sees it."""
+
+    clock = staticmethod(time.monotonic)
+    now = staticmethod(time.time)
+    sleep = staticmethod(time.sleep)
+
+    def unit(self, name):
+        """The unit as systemd holds it now (systemd_unit.Unit; load_state "not-found" where there is none)."""
+        return systemd_unit.parse_properties(run(systemd_unit.busctl_argv(name)).decode())
+
+    def process(self, pid):
+        """(argv, environment) with which a process was started, or None if it is gone."""
+        try:
+            base = Path("/proc") / str(pid)
+            argv = systemd_unit.parse_cmdline((base / "cmdline").read_bytes())
+            environment = systemd_unit.parse_environ((base / "environ").read_bytes())
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        return (tuple(argv), environment) if argv else None
+
+    def boot_id(self):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+    def journal(self, invocation):
+        """The lines of JSON that the journal holds of one start of a unit, as bytes."""
+        run(["journalctl", "--sync"])
+        return run(journal.journalctl_argv(invocation)).splitlines()
+
+    def kernel_journal(self, since):
+        """The kernel's records from a time (Unix seconds) on: what its OOM killer did."""
+        return run(journal.kernel_argv(since)).splitlines()
+
+    def follow(self, invocation, after_cursor, deadline, tick=0.5):
+        """Further lines as they come, and None at least every `tick` seconds; ends at `deadline` (of `clock`)."""
+        argv = journal.journalctl_argv(invocation, follow=True, after_cursor=after_cursor)
+        env = {**os.environ, "LC_ALL": "C"}
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, bufsize=0
+        )
+        rest = b""
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(process.stdout, selectors.EVENT_READ)
+                while self.clock() < deadline:
+                    if selector.select(max(0, min(tick, deadline - self.clock()))):
+                        chunk = os.read(process.stdout.fileno(), 1 << 16)
+                        if not chunk:
+                            said = process.stderr.read().decode(errors="replace").strip().splitlines()
+                            raise CannotRead(
+                                f"journalctl ended while the start was followed: {(said or ['no reason'])[-1]}"
+                            )
+                        *lines, rest = (rest + chunk).split(b"\n")
+                        yield from lines
+                    yield None
+        finally:
+            process.kill()
+            process.communicate()
+
+    def listener(self, port, control_group):
+        """The Owner of a listening TCP port, or None if nobody listens.
+
+        Ours is a process in the unit's control group. A port probe would reach whoever answers; this asks who it is.
+        """
+        inodes = _listening(port)
+        if not inodes:
+            return None
+        owners = [pid for pid in os.listdir("/proc") if pid.isdigit() and inodes & _sockets(pid)]
+        ours = [pid for pid in owners if _in_group(pid, control_group)]
+        return _owner((ours or owners or [None])[0], bool(ours))
+
+    def get(self, url, key=None, body=None, timeout=30):
+        """The JSON answer of an HTTP request. Raises CannotRead."""
+        request = urllib.request.Request(url, data=None if body is None else json.dumps(body).encode())
+        request.add_header("Content-Type", "application/json")
+        if key:
+            request.add_header("Authorization", f"Bearer {key}")
+        # Without a proxy: the service is asked, not what the environment puts in front of it.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=timeout) as answer:
+                return json.loads(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            raise CannotRead(f"{url} answered {error.code} {error.reason}") from None
+        except (OSError, ValueError) as error:
+            raise CannotRead(f"{url}: {getattr(error, 'reason', error)}") from None
+
+    @staticmethod
+    def reachable(address):
+        """The address under which this host reaches a service that listens on `address`."""
+        return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(address, f"[{address}]" if ":" in address else address)
+
+
+def _listening(port):
+    """Inodes of the sockets that listen on a TCP port (proc(5): state 0A)."""
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            rows = Path(table).read_text().splitlines()[1:]
+        except FileNotFoundError:
+            continue  # no IPv6
+        for row in rows:
+            columns = row.split()
+            if columns[3] == "0A" and int(columns[1].rsplit(":", 1)[1], 16) == port:
+                inodes.add(columns[9])
+    return inodes
+
+
+def _sockets(pid):
+    found = set()
+    try:
+        for descriptor in os.scandir(f"/proc/{pid}/fd"):
+            target = os.readlink(descriptor.path)
+            if target.startswith("socket:["):
+                found.add(target[8:-1])
+    except OSError:
+        pass  # it ended, or closed the descriptor, while we looked
+    return found
+
+
+def _in_group(pid, control_group):
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return False
+    groups = (line.split(":", 2)[2] + "/" for line in lines if line)
+    # In a container the host's own groups stand in front, so it is the end that counts.
+    return bool(control_group) and any(control_group + "/" in group for group in groups)
+
+
+def _owner(pid, ours):
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return Owner(ours, "a process that cannot be seen", None)
+    units = [part for line in lines for part in line.split("/") if part.endswith(".service")]
+    unit = units[-1] if units else None
+    return Owner(ours, f"{name} (pid {pid}{', ' + unit if unit else ''})", unit)

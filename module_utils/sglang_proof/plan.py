@@ -1,0 +1,366 @@
+"""The plan: the contract applied to one service on one host. Unit and verification both use it, so they cannot disagree.
+
+`declared()` needs no host: names, types and bounds. `make()` adds the installed engine (its options and log lines), the
+models' config.json and a digest of all that makes a restart necessary. `contradictions()` holds what the engine's own
+resolver answered against the plan.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+
+from . import contract, releases
+from .expressions import Unknown, evaluate
+from .settings import OFF, UNSET, BadValue, Integer, Switch, read, shown
+
+VERSION = 1  # of the plan's form; a kept plan of another version is not read as this one
+DIGEST_VARIABLE = "DEPLOYED_PLAN"  # the digest in the engine's environment: which plan this process was started with
+
+
+class Refused(Exception):
+    """The declaration cannot run. `problems` is a list of sentences, each with what to do next."""
+
+    def __init__(self, problems):
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What one setting's evidence must say. `value` and the witnesses' `value` are plain JSON; None is `none`."""
+
+    setting: str
+    value: object
+    severity: str
+    carrier: str
+    echoed_as: str | None
+    echoed: object = None
+    witnesses: tuple = ()  # dicts: hop, source, head | field, relation, value
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All of it is plain JSON data, so it travels as a module argument and is kept on the host as it is."""
+
+    instance: str
+    release: str
+    family: str
+    argv: tuple
+    environment: dict
+    expectations: tuple
+    replicas: int
+    host: str
+    port: int
+    model: str
+    digest: str
+    notes: tuple = ()
+    version: int = VERSION
+
+    @property
+    def unit(self):
+        return f"sglang-{self.instance}.service"
+
+    def to_dict(self):
+        return json.loads(json.dumps(asdict(self)))
+
+    @classmethod
+    def from_dict(cls, data):
+        """Raises ValueError if the data is no plan of this version."""
+        if not isinstance(data, dict) or data.get("version") != VERSION:
+            found = data.get("version") if isinstance(data, dict) else type(data).__name__
+            raise ValueError(
+                f"this is no plan of version {VERSION} (found {found!r}): make it with sglang_plan of this project"
+            )
+        data = dict(data, argv=tuple(data["argv"]), notes=tuple(data["notes"]))
+        data["expectations"] = tuple(Expectation(**dict(e, witnesses=tuple(e["witnesses"]))) for e in data["expectations"])
+        return cls(**data)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Settings as read: values and OFF; what is `unset` is left out. `names` is what expressions may speak of."""
+
+    values: dict
+    algorithm: str | None
+    names: dict = field(default_factory=dict)
+
+
+def declared(raw, family=None, configs=None, release=None):
+    """The settings of one instance, checked as far as it is known here. Raises Refused with all problems at once.
+
+    raw: name → value from `-e`, YAML or JSON. family: of the engine; None before it is installed.
+    configs: "target" and "drafter" → content of their config.json, where they could be read.
+    """
+    problems = []
+    values = {}
+    algorithm = _algorithm(raw)
+    for name in raw:
+        if name not in contract.names():
+            nearest = difflib.get_close_matches(str(name), contract.names(), 1)
+            hint = f"did you mean {nearest[0]}?" if nearest else "known are " + ", ".join(contract.names())
+            problems.append(f"{name}: no setting has this name; {hint}")
+            continue
+        entry = contract.find(name, algorithm, family)
+        if entry is None:
+            if read_or_unset(name, raw[name]) is not UNSET:
+                problems.append(_out_of_place(name, raw[name], algorithm, family, release))
+            continue
+        try:
+            value = read(entry.type, raw[name])
+        except BadValue as wanted:
+            problems.append(f"{name}: declared {_brief(raw[name])}, but it must be {wanted}{_or_off(entry)}")
+            continue
+        if value is OFF and not entry.can_be_off:
+            problems.append(f"{name}: declared none, but it cannot be off; leave it undeclared, or say unset")
+        elif value is not UNSET:
+            values[name] = value
+    names = _names(values, algorithm, family, configs or {})
+    problems += _bounds(values, algorithm, family, names)
+    if problems:
+        raise Refused(problems)
+    return Declared(values, algorithm, names)
+
+
+def read_or_unset(name, raw):
+    """UNSET only if the text says so; used where no entry can tell the type."""
+    return UNSET if isinstance(raw, str) and raw.lower() == "unset" else raw
+
+
+def _algorithm(raw):
+    """The declared algorithm, needed before the other settings can be read; None without one."""
+    value = raw.get("spec_algorithm")
+    text = value.upper() if isinstance(value, str) else None
+    return None if text in (None, "NONE", "NULL", "UNSET") else text
+
+
+def _brief(raw):
+    text = repr(raw)
+    return text if len(text) <= 60 else f"{text[:57]}… ({len(text)} characters)"
+
+
+def _or_off(entry):
+    return ", or none" if entry.can_be_off and not isinstance(entry.type, Switch) else ""
+
+
+def _out_of_place(name, raw, algorithm, family, release):
+    entries = contract.elsewhere(name)
+    engine = f"SGLang {release}" if release else "SGLang"
+    under = f"{algorithm}" if algorithm else "plain decoding"
+    if name == "spec_algorithm":
+        return f"spec_algorithm: declared {_brief(raw)}, which {engine} does not have ({family or 'any'} build)"
+    algorithms = sorted({a for entry in entries for a in entry.algorithms})
+    families = sorted({entry.family for entry in entries if entry.family})
+    build = f" (a {' or '.join(families)} build)" if families and all(e.family for e in entries) else ""
+    return (
+        f"{name}: declared {_brief(raw)}, but under {under} nothing in {engine} carries or honours it; "
+        f"it is a setting of {', '.join(algorithms)}{build}; remove it, or declare spec_algorithm accordingly"
+    )
+
+
+def _names(values, algorithm, family, configs):
+    names = {f"{model}.{key}": value for model, config in configs.items() for key, value in flat(config).items()}
+    for name, value in values.items():
+        names[name] = None if value is OFF else value
+    for name in contract.names():
+        entry = contract.find(name, algorithm, family)
+        if name in names or entry is None or entry.default is None:
+            continue
+        # Without a config.json, or the key in it, the value stays unknown here; the engine's own resolver will know.
+        value = _known(entry.default, names)
+        if value is not None:
+            names[name] = value
+    return names
+
+
+def flat(config):
+    """A config.json with the keys of its text model on top (Kimi K2.x nests them in text_config)."""
+    return {**config, **(config.get("text_config") or {})}
+
+
+def _bounds(values, algorithm, family, names):
+    for name, value in values.items():
+        entry = contract.find(name, algorithm, family)
+        if value is OFF:
+            continue
+        if isinstance(entry.type, Integer):
+            least, most = _known(entry.type.minimum, names), _known(entry.type.maximum, names)
+            if least is not None and value < least:
+                yield f"{name}: declared {value}, but it must be at least {_limit(least, entry.type.minimum)}"
+            if most is not None and value > most:
+                yield f"{name}: declared {value}, but it must be at most {_limit(most, entry.type.maximum)}"
+        for refusal in entry.refuse:
+            if evaluate(refusal.when, {**names, "declared": value}):
+                because = refusal.because.format(declared=value, spec_algorithm=algorithm)
+                yield f"{name}: declared {value}, but {because}; remove it"
+
+
+def _limit(value, expression):
+    return str(value) if expression == str(value) else f"{value} ({expression})"
+
+
+def _known(expression, names):
+    try:
+        return evaluate(expression, names) if expression is not None else None
+    except Unknown:
+        return None
+
+
+def make(instance, python, declaration, facts, extra_args=(), environment=None, inputs=None):
+    """The plan of one instance. Raises Refused.
+
+    python: the engine's interpreter. declaration: what `declared()` returned for this engine. facts: EngineFacts.
+    inputs: any further JSON data that must lead to a restart when it changes (unit options, model manifests).
+    """
+    problems = []
+    argv = [python, "-m", "sglang.launch_server"]
+    env = dict(environment or {})
+    expectations = []
+    family = contract.family_of(facts)
+    if declaration.algorithm and declaration.algorithm not in family.algorithms:
+        problems.append(f"spec_algorithm: declared {declaration.algorithm}, which the installed {family.name} build lacks")
+    for name in contract.names():
+        if name not in declaration.values:
+            continue
+        value = declaration.values[name]
+        entry = contract.find(name, declaration.algorithm, family.name)
+        carrier = entry.carrier(facts.release)
+        if carrier is None:
+            spans = " or ".join(c.releases for c in entry.carried_by)
+            problems.append(f"{name}: SGLang {facts.release} has no option for it; {spans} has; change sglang_version")
+            continue
+        problems += _absent(name, entry, carrier, facts)
+        if value is not OFF:
+            _carry(carrier, entry, value, argv, env)
+        expectations.append(_expectation(entry, carrier, value, declaration.names, facts))
+    problems += _extra(extra_args, facts)
+    if problems:
+        raise Refused(problems)
+    argv += extra_args
+    digest = _digest({"argv": argv, "environment": env, "engine": facts.fingerprint, "inputs": inputs})
+    return Plan(
+        instance=instance,
+        release=facts.release,
+        family=family.name,
+        argv=tuple(argv),
+        environment={**env, DIGEST_VARIABLE: digest},
+        expectations=tuple(expectations),
+        replicas=declaration.names.get("dp", 1),
+        host=declaration.names.get("host", "127.0.0.1"),
+        port=declaration.names.get("port", 30000),
+        model=declaration.names.get("model", ""),
+        digest=digest,
+        notes=tuple(_notes(declaration, facts.release)),
+    )
+
+
+def _absent(name, entry, carrier, facts):
+    """A pattern of the contract that the installed engine does not have is found here, not after a ten-minute load."""
+    if isinstance(carrier, contract.Flag) and facts.option(carrier.option) is None:
+        close = difflib.get_close_matches(carrier.option, [option.flag for option in facts.options], 1, 0.8)
+        hint = f"; the nearest it has is {close[0]}" if close else ""
+        yield (
+            f"{name}: the installed engine says it is SGLang {facts.release} but has no option {carrier.option}{hint}; "
+            "it is a fork that needs a contract of its own, or the installation is broken"
+        )
+    for witness in entry.witnesses:
+        if isinstance(witness, contract.Line) and not facts.has_template(witness.head):
+            yield (
+                f"{name}: the installed engine (SGLang {facts.release}) never logs '{witness.head}', "
+                "so nothing could prove the setting; it is a fork that needs a contract of its own"
+            )
+
+
+def _carry(carrier, entry, value, argv, env):
+    if isinstance(carrier, contract.Environment):
+        env[carrier.name] = str(value)
+    elif isinstance(entry.type, Switch):
+        argv.append(carrier.option)
+    else:
+        argv += [carrier.option, str(value)]
+
+
+def _expectation(entry, carrier, value, names, facts):
+    plain = None if value is OFF else value
+    known = {**names, "declared": plain}
+    witnesses = []
+    for witness in entry.witnesses:
+        wanted = {"hop": witness.hop, "source": type(witness).__name__.lower(), "field": witness.field}
+        if isinstance(witness, contract.Line):
+            wanted["head"] = witness.head
+        wanted.update(relation=witness.relation, value=_known(witness.expect, known))
+        witnesses.append(wanted)
+    option = facts.option(carrier.option) if isinstance(carrier, contract.Flag) else None
+    return Expectation(
+        setting=entry.name,
+        value=plain,
+        severity=entry.severity,
+        carrier=carrier.option if isinstance(carrier, contract.Flag) else carrier.name,
+        echoed_as=option.field if option else None,
+        echoed=bool(plain) if isinstance(entry.type, Switch) else plain,
+        witnesses=tuple(witnesses),
+    )
+
+
+def _extra(extra_args, facts):
+    """Arguments outside the contract: each an option of this engine, spelled in full, and none that a setting carries."""
+    flags = {c.option: s.name for s in contract.SETTINGS for c in s.carried_by if isinstance(c, contract.Flag)}
+    fields = {facts.option(flag).field: name for flag, name in flags.items() if facts.option(flag)}
+    for argument in extra_args:
+        if not argument.startswith("--"):
+            continue
+        flag = argument.split("=", 1)[0]
+        option = facts.option(flag)
+        if flag == "--config":
+            yield "extra argument --config: a file could override what is declared; declare its content as settings"
+        elif option is None:
+            longer = facts.abbreviates(flag)
+            hint = f"; it is short for {' or '.join(longer)}: write it in full" if longer else ""
+            yield f"extra argument {flag}: SGLang {facts.release} has no such option{hint}"
+        elif option.field in fields:
+            name = fields[option.field]
+            yield f"extra argument {flag}: this is the setting {name}; declare {name}, so that it is proved"
+
+
+def _digest(data):
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _notes(declaration, release):
+    """What the operator should know beside the table: what the drafter's layers really attend to."""
+    names = declaration.names
+    native, layers = names.get("drafter.sliding_window"), names.get("drafter.layer_types")
+    if not native or not layers or "window" not in declaration.values:
+        return
+    honours_native = releases.within(release, ">=0.5.14")  # srt/models/dflash.py from 0.5.14; not at all before
+    flag = names["window"]
+    windows = []
+    for layer in layers:
+        limits = [limit for limit in (flag, native if honours_native and layer == "sliding_attention" else None) if limit]
+        windows.append(str(min(limits)) if limits else "all")
+    unused = "" if honours_native else ", which SGLang honours from 0.5.14 on"
+    yield f"drafter layers attend to {', '.join(windows)} tokens (its own window: {native}{unused})"
+
+
+def contradictions(plan, resolved):
+    """Where the engine's own resolver would make something else of the plan: sentences. `resolved`: field → value."""
+    for expectation in plan.expectations:
+        key = expectation.echoed_as
+        if key is None:
+            continue
+        if key not in resolved:
+            yield f"{expectation.setting}: the engine's resolver knows no field {key}"
+        elif not same(resolved[key], expectation.echoed):
+            yield (
+                f"{expectation.setting}: declared {shown(expectation.value)}, but this engine would run with "
+                f"{shown(resolved[key])} ({key}, asked of its own argument resolver)"
+            )
+
+
+def same(found, expected):
+    """Equal as the engine means it: 0.80 and 0.8, but not 1 and True."""
+    if isinstance(found, bool) or isinstance(expected, bool):
+        return found is expected
+    return found == expected

@@ -1,0 +1,260 @@
+"""What one start of SGLang said about itself: server_args, statements, ready or not. Pure, no I/O.
+
+Line formats: sglang 0.5.11 … 0.5.23, read from the sources and from runs of each release.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, replace
+
+from .contract import ENDINGS
+from .failure import FailureLog
+from .journal import STAMP, Record
+
+READY = "The server is fired up and ready to roll!"
+class Unreadable(ValueError):
+    """Text that can't be read in full; the message says why."""
+
+
+@dataclass(frozen=True)
+class Echo:
+    """The launcher's ``server_args=`` line.
+
+    ``values`` are the fields that are literals, ``unreadable`` the names of the others. With ``problem``
+    nothing was read. A name in neither is unknown: it was not printed, which is no default.
+    """
+
+    values: dict
+    unreadable: frozenset
+    record: Record
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A line ``head key=value, …``. ``speaker`` holds its ranks: ``{"DP": 0, "TP": 1}``.
+
+    Where ``problem`` is set nothing was read.
+    """
+
+    fields: dict
+    speaker: dict
+    record: Record
+    problem: str | None = None
+
+
+_MARK = re.compile(r"['\"()\[\]{}<>,…]|\.\.\.")
+_STRING = {
+    quote: re.compile(rf"{quote}[^{quote}\\]*(?:\\.[^{quote}\\]*)*{quote}", re.DOTALL) for quote in "'\""
+}
+_CLOSER = {"(": ")", "[": "]", "{": "}", "<": ">"}
+_KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_ITEM = re.compile(r"\s*['\"]([^'\"\\]*)['\"]\s*:(.*)", re.DOTALL)
+_SCALAR = re.compile(r"[-+]?(?:\d+(?P<real>\.\d*(?:[eE][-+]?\d+)?|[eE][-+]?\d+)?|\.\d+)")
+_WORDS = {"None": None, "True": True, "False": False}
+
+
+def split_fields(text, start=0, closer=""):
+    """Split ``text`` at its top-level commas, from ``start`` to ``closer``, in linear time.
+
+    Brackets, quoted strings and reprs in angle brackets stay whole; a quote counts where a value can begin.
+    """
+    pieces, begin, position, closers = [], start, start, []
+    while True:
+        mark = _MARK.search(text, position)
+        if mark is None:
+            break
+        at, position, symbol = mark.start(), mark.end(), mark[0]
+        if symbol in ("...", "…"):
+            raise Unreadable("parts of the line were left out (…)")
+        if symbol in "'\"":
+            if _value_begins(text, at):
+                string = _STRING[symbol].match(text, at)
+                if string is None:
+                    raise Unreadable("a string is not closed: the line is cut or wrapped")
+                position = string.end()
+        elif symbol == "<":
+            if closers[-1:] == [">"] or _value_begins(text, at):
+                closers.append(">")
+        elif symbol in _CLOSER:
+            closers.append(_CLOSER[symbol])
+        elif symbol == ",":
+            if not closers:
+                pieces.append(text[begin:at])
+                begin = position
+        elif closers:
+            if symbol == closers[-1]:
+                closers.pop()
+            elif ">" not in (symbol, closers[-1]):
+                raise Unreadable(
+                    f"{symbol!r} where {closers[-1]!r} was expected: parts of the line are missing"
+                )
+        elif symbol == closer:
+            if text[position:].strip():
+                raise Unreadable("text follows the closing bracket")
+            return _with_last(pieces, text[begin:at])
+    if closers or closer:
+        raise Unreadable("a bracket is not closed: the line is cut or wrapped")
+    return _with_last(pieces, text[begin:])
+
+
+def _with_last(pieces, last):
+    return [*pieces, last] if last.strip() else pieces
+
+
+def _value_begins(text, at):
+    at -= 1
+    if at > 0 and text[at] in "bB":
+        at -= 1
+    while at >= 0 and text[at] == " ":
+        at -= 1
+    return at < 0 or text[at] in "=:,([{"
+
+
+def parse_echo(text):
+    """Read ``ServerArgs(k=v, …)`` (to 0.5.18) or ``{'k': v, …}`` (from 0.5.19): (values, unreadable)."""
+    values, unreadable, name = {}, set(), "server_args="
+    if text.startswith("ServerArgs("):
+        pieces, field_of = split_fields(text, len("ServerArgs("), ")"), _KEYWORD
+    elif text.startswith("{"):
+        pieces, field_of = split_fields(text, 1, "}"), _ITEM
+    else:
+        form = re.match(r"[\w.]*", text)[0]
+        raise Unreadable(f"neither ServerArgs(…) nor a dict, but {form}…")
+    for piece in pieces:
+        match = field_of.fullmatch(piece)
+        if match is None:
+            raise Unreadable(f"what follows {name} is no field")
+        name, value = match[1], match[2].strip()
+        if name in values or name in unreadable:
+            raise Unreadable(f"{name} is there twice")
+        try:
+            if "..." in value or "…" in value:
+                raise Unreadable("parts were left out")
+            values[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            unreadable.add(name)
+    if not pieces:
+        raise Unreadable("no fields")
+    return values, frozenset(unreadable)
+
+
+def parse_statement(head, body):
+    """Read the fields of a statement. A head that ends in ``=`` is the first field's name."""
+    ending = ENDINGS.get(head)
+    if not body.startswith(head) or (ending and not re.search(ending + "$", body)):
+        raise Unreadable("the line is cut or parts of it were left out")
+    rest = body if head.endswith("=") else body[len(head) :]
+    fields = {}
+    for piece in split_fields(rest):
+        match = _KEYWORD.fullmatch(piece)
+        if match is None or not match[2].strip():
+            raise Unreadable(f"no key=value: {piece.strip()[:40]!r}")
+        if match[1] in fields:
+            raise Unreadable(f"{match[1]} is there twice")
+        fields[match[1]] = _scalar(match[2].strip())
+    if not fields:
+        raise Unreadable("no fields")
+    return fields
+
+
+def _scalar(text):
+    if text in _WORDS:
+        return _WORDS[text]
+    number = _SCALAR.fullmatch(text)
+    if number is None or len(text) > 40:
+        return text
+    return float(text) if number["real"] or "." in text else int(text)
+
+
+class StartupLog:
+    """The evidence in the records of one start; ``add`` them in their order, as they come.
+
+    ``heads`` are the beginnings of the statements looked for, for example "Initialized DFLASH draft runner.".
+    ``ready`` is the record of the ready line. ``unreadable`` are records that may be evidence and can't be
+    read, ``problem`` says why; ``suppressed`` are journald's notes that it dropped messages. With one of
+    either, what is not there may have been said.
+    """
+
+    def __init__(self, heads):
+        self.statements = {head: [] for head in heads}
+        self.ready = None
+        self.unreadable = []
+        self.suppressed = []
+        self.echoes = []
+        self._failure = FailureLog()
+
+    def add(self, record):
+        if record.text is None:
+            self.unreadable.append(record)
+        elif record.origin == "journald":
+            self.suppressed.append(record)
+        elif record.origin == "service":
+            for line in record.text.split("\n"):
+                self._line(line, record)
+        else:
+            self._failure.outside(record)
+
+    @property
+    def echo(self):
+        """The launcher's echo, None if there was none; two that differ are one that can't be read."""
+        if not self.echoes:
+            return None
+        first, *others = self.echoes
+        if all((other.values, other.unreadable) == (first.values, first.unreadable) for other in others):
+            return first
+        cursors = ", ".join(str(echo.record.cursor) for echo in self.echoes)
+        problem = f"server_args= was printed more than once, and differs: {cursors}"
+        return Echo({}, frozenset(), first.record, problem)
+
+    def failure(self):
+        """Return the true cause of its end, None if nothing is known. Ask only when the start has ended."""
+        return self._failure.cause()
+
+    def _line(self, line, record):
+        speaker, body, stamped = read_prefix(line)
+        head = next((head for head in self.statements if _begins(body, head)), None)
+        if head:
+            self._state(head, body, speaker, record)
+        elif body.startswith("server_args=") and not speaker:
+            self._echo(body[len("server_args=") :], record)
+        elif body.strip() == READY and not speaker:
+            self.ready = self.ready or record
+        else:
+            self._failure.line(body, stamped, record)
+            return
+        self._failure.progress(echo=bool(self.echoes))
+
+    def _echo(self, text, record):
+        try:
+            echo = Echo(*parse_echo(text.strip()), record)
+        except Unreadable as error:
+            echo = Echo({}, frozenset(), record, str(error))
+            self.unreadable.append(replace(record, problem=str(error)))
+        self.echoes.append(echo)
+
+    def _state(self, head, body, speaker, record):
+        try:
+            statement = Statement(parse_statement(head, body.strip()), speaker, record)
+        except Unreadable as error:
+            statement = Statement({}, speaker, record, str(error))
+            self.unreadable.append(replace(record, problem=str(error)))
+        self.statements[head].append(statement)
+
+
+def _begins(body, head):
+    """Tell whether this is a line with this head, or what a cut or an elision in the head left of one."""
+    return body.startswith(head) or (
+        body[:14] == head[:14] and head.startswith(re.split(r"\.\.\.|…", body)[0])
+    )
+
+
+def read_prefix(line):
+    """Split ``[2026-05-20 10:00:00 DP0 TP1] body`` into {"DP": 0, "TP": 1}, body, whether it is stamped."""
+    stamp = STAMP.match(line)
+    if stamp is None:
+        return {}, line, False
+    tags = (re.fullmatch(r"([A-Z_]+)(\d{1,9})", tag) for tag in stamp["tags"].split())
+    return {tag[1]: int(tag[2]) for tag in tags if tag}, line[stamp.end() :], True

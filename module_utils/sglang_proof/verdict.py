@@ -1,0 +1,345 @@
+"""What was declared against what each hop says: verdicts, the first broken one as a sentence, the table.
+
+Pure: all that was read from the host comes in as `Evidence`. Only `match` passes, at the strongest hop that the contract
+knows; what was not said, or could not be read, fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .plan import DIGEST_VARIABLE, same
+from .settings import shown
+
+HOPS = ("unit", "process", "echoed", "effective", "served")
+MATCH, DIFFERS, MISSING, UNREADABLE, UNSTATED = "match", "differs", "missing", "unreadable", "unstated"
+
+
+@dataclass(frozen=True)
+class Said:
+    """One thing the engine said: fields of a line or of a JSON answer, who spoke, where it was read.
+
+    `text` is the line, for people. `problem` says why it could not be read; its fields are unknown then, never defaults.
+    """
+
+    fields: dict
+    where: str
+    speaker: dict = field(default_factory=dict)
+    problem: str | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one start of one unit shows. What was not read is None; what was read and empty is empty."""
+
+    unit: object = None  # systemd_unit.Unit as systemd has loaded it
+    unit_path: str = ""  # where our unit file lies
+    argv: tuple | None = None  # of the main process
+    environ: dict | None = None
+    echo: Said | None = None  # server_args= of this start
+    lines: dict = field(default_factory=dict)  # head → [Said]
+    server_info: Said | None = None
+    model_info: Said | None = None
+    listener: Said | None = None  # fields: {"ours": bool, "owner": "python (pid 7)"}
+    generation: Said | None = None  # fields: {"text": …}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    setting: str
+    hop: str
+    verdict: str
+    declared: object
+    found: object
+    where: str
+    severity: str = "critical"
+    says: str = ""  # the words that decided it: "draft_window_size=2048", or the whole line where it broke
+    next: str = ""
+
+    @property
+    def passes(self):
+        return self.verdict in (MATCH, UNSTATED) or self.severity == "warning"
+
+
+def judge(plan, evidence):
+    """All verdicts, in the order of the hops."""
+    return [
+        *judge_unit(plan, evidence),
+        *judge_process(plan, evidence),
+        *judge_echoed(plan, evidence),
+        *judge_effective(plan, evidence),
+        *judge_served(plan, evidence),
+    ]
+
+
+def contradicted(plan, evidence):
+    """The verdicts that no later line can mend: the engine has already said something else."""
+    said = [*judge_echoed(plan, evidence), *judge_effective(plan, evidence)]
+    return [verdict for verdict in said if verdict.verdict == DIFFERS and not verdict.passes]
+
+
+def judge_unit(plan, evidence):
+    """Does systemd hold what the plan says? The loaded unit, with all drop-ins, not the file."""
+    unit = evidence.unit
+    where = f"systemd's loaded {plan.unit}"
+    redeploy = "ansible-playbook deploy.yml"
+    if unit is None or unit.load_state != "loaded":
+        found = unit.load_state if unit else "nothing"
+        return [Verdict("unit", "unit", MISSING, "loaded", found, where, next=redeploy)]
+    where += f" ({', '.join([unit.fragment_path, *unit.drop_in_paths])})"
+    if evidence.unit_path and unit.fragment_path != evidence.unit_path:
+        mend = f"remove {unit.fragment_path}, it hides {evidence.unit_path}; then {redeploy}"
+        return [Verdict("unit", "unit", DIFFERS, evidence.unit_path, unit.fragment_path, where, next=mend)]
+    if unit.drop_in_paths:
+        mend = f"merge into the inventory and remove {', '.join(unit.drop_in_paths)}; then {redeploy}"
+    elif unit.need_daemon_reload:
+        mend = f"systemctl daemon-reload on the host, or {redeploy}"
+    else:
+        mend = redeploy
+    broken = _compare_start(plan, "unit", unit.argv, unit.environment, where, mend)
+    return broken or [Verdict("unit", "unit", MATCH, plan.digest, plan.digest, where)]
+
+
+def judge_process(plan, evidence):
+    """Was this process started with it? An environment file or an old process wins over the best unit."""
+    pid = getattr(evidence.unit, "main_pid", 0)
+    if evidence.argv is None or evidence.environ is None:
+        return [
+            Verdict(
+                "process", "process", MISSING, "running", "no process", plan.unit, next=f"systemctl status {plan.unit}"
+            )
+        ]
+    where = f"/proc/{pid}/cmdline and environ"
+    mend = f"ansible-playbook deploy.yml (it restarts {plan.unit})"
+    broken = _compare_start(plan, "process", evidence.argv, evidence.environ, where, mend)
+    return broken or [Verdict("process", "process", MATCH, plan.digest, plan.digest, where)]
+
+
+def _compare_start(plan, hop, argv, environment, where, mend):
+    """Verdicts for what differs between the plan and a command line with its environment; [] if nothing does."""
+    return [
+        Verdict(setting, hop, DIFFERS, declared, seen, where, next=mend)
+        for setting, declared, seen in start_differences(plan, argv, environment)
+    ]
+
+
+def start_differences(plan, argv, environment):
+    """[(setting or name, declared, found)] of a command line and environment against the plan. [] means: carries it."""
+    differences = []
+    if tuple(argv) != plan.argv:
+        for expectation in plan.expectations:
+            if expectation.carrier.startswith("--"):
+                wanted, seen = option_value(plan.argv, expectation.carrier), option_value(argv, expectation.carrier)
+                if wanted != seen:
+                    differences.append((expectation.setting, shown(expectation.value), shown(seen)))
+        if not differences:
+            differences.append(("command", " ".join(plan.argv), " ".join(argv) or "nothing"))
+    carried = {expectation.carrier: expectation.setting for expectation in plan.expectations}
+    for name, value in plan.environment.items():
+        if name != DIGEST_VARIABLE and environment.get(name) != value:
+            differences.append((carried.get(name, name), value, shown(environment.get(name))))
+    for name in sorted(environment):
+        if name.startswith("SGLANG_") and name not in plan.environment:
+            differences.append((name, "none", environment[name]))
+    if not differences and environment.get(DIGEST_VARIABLE) != plan.digest:
+        # Argv and environment agree, but a model, the engine or the unit's limits were others when it was started.
+        differences.append(("plan", plan.digest, shown(environment.get(DIGEST_VARIABLE))))
+    return differences
+
+
+def option_value(argv, option):
+    """The value of an option as argparse would bind it: the last one wins; True without a value; None if absent."""
+    value = None
+    for position, argument in enumerate(argv):
+        if argument == option:
+            after = argv[position + 1] if position + 1 < len(argv) else "--"
+            value = True if after.startswith("--") else after
+        elif argument.startswith(option + "="):
+            value = argument[len(option) + 1 :]
+    return value
+
+
+def judge_echoed(plan, evidence):
+    """What SGLang made of it: `server_args=` of this start, else the top level of /server_info."""
+    said = evidence.echo or evidence.server_info
+    return [_echo_verdict(expectation, said) for expectation in plan.expectations]
+
+
+def _echo_verdict(expectation, said):
+    key = expectation.echoed_as
+
+    def verdict(kind, found, where, says=""):
+        return Verdict(expectation.setting, "echoed", kind, expectation.value, found, where, expectation.severity, says)
+
+    if key is None:
+        return verdict(UNSTATED, None, "an environment variable is not echoed")
+    if said is None:
+        return verdict(MISSING, None, "no server_args= in this start")
+    if said.problem:
+        return verdict(UNREADABLE, None, f"{said.where}: {said.problem}")
+    if key not in said.fields:
+        return verdict(MISSING, None, f"{said.where}: no readable field {key}")
+    found = said.fields[key]
+    return verdict(MATCH if same(found, expectation.echoed) else DIFFERS, found, said.where, f"{key}={found!r}")
+
+
+def judge_effective(plan, evidence):
+    """What runs: lines of the workers, and values that the scheduler granted."""
+    return [
+        _witness_verdict(plan, expectation, witness, evidence)
+        for expectation in plan.expectations
+        for witness in expectation.witnesses
+        if witness["hop"] == "effective"
+    ]
+
+
+def judge_served(plan, evidence):
+    """Does this engine answer behind the port, and does it generate?"""
+    verdicts = []
+    address = f"{plan.host}:{plan.port}"
+    if evidence.listener is None:
+        verdicts.append(Verdict("port", "served", MISSING, f"{plan.unit} listens", "nobody listens", address))
+    else:
+        verdict = MATCH if evidence.listener.fields.get("ours") else DIFFERS
+        found = evidence.listener.fields.get("owner")
+        mend = f"stop {found}, then ansible-playbook deploy.yml" if verdict == DIFFERS else ""
+        verdicts.append(Verdict("port", "served", verdict, plan.unit, found, evidence.listener.where, next=mend))
+    verdicts += [
+        _witness_verdict(plan, expectation, witness, evidence)
+        for expectation in plan.expectations
+        for witness in expectation.witnesses
+        if witness["hop"] == "served"
+    ]
+    if evidence.generation is not None:
+        said = evidence.generation
+        verdict = UNREADABLE if said.problem else MATCH
+        found = said.problem or repr(said.fields["text"])
+        verdicts.append(Verdict("generation", "served", verdict, "an answer", found, said.where))
+    return verdicts
+
+
+def _witness_verdict(plan, expectation, witness, evidence):
+    wanted = witness["value"]
+    statements = {
+        "line": lambda: evidence.lines.get(witness.get("head"), []),
+        "granted": lambda: _replicas(evidence.server_info),
+        "served": lambda: [evidence.model_info] if evidence.model_info else [],
+    }[witness["source"]]()
+    name = witness.get("head") or f"{witness['source']} {witness['field']}"
+    hop = witness["hop"]
+
+    def verdict(kind, found, where, says=""):
+        declared = wanted if witness["field"] else expectation.value
+        return Verdict(expectation.setting, hop, kind, declared, found, where, expectation.severity, says)
+
+    broken = next((s for s in statements if s.problem), None)
+    if broken:
+        return verdict(UNREADABLE, None, f"{broken.where}: {broken.problem}", broken.text)
+    if witness["relation"] != "present":
+        for said in statements:
+            if witness["field"] not in said.fields:
+                return verdict(MISSING, None, f"{said.where}: no field {witness['field']}", said.text)
+            found = said.fields[witness["field"]]
+            if not _related(found, witness["relation"], wanted):
+                return verdict(DIFFERS, found, said.where, said.text or f"{witness['field']}={found!r}")
+    speakers = {said.speaker.get("DP") for said in statements}
+    needed = 1 if witness["source"] == "served" else plan.replicas
+    if len(speakers) < needed:
+        return verdict(MISSING, None, f"'{name}' said by {len(speakers)} of {needed} replicas in this start")
+    said = statements[0]
+    if witness["relation"] == "present":
+        return verdict(MATCH, expectation.value, said.where, said.text)
+    found = said.fields[witness["field"]]
+    return verdict(MATCH, found, said.where, f"{witness['field']}={found!r}")
+
+
+def _replicas(server_info):
+    """internal_states[] of /server_info, one per replica."""
+    if server_info is None:
+        return []
+    if server_info.problem:
+        return [server_info]
+    states = server_info.fields.get("internal_states") or []
+    return [
+        Said(state, f"internal_states[{index}] of {server_info.where}", {"DP": index})
+        for index, state in enumerate(states)
+    ]
+
+
+def _related(found, relation, wanted):
+    if relation == "eq":
+        return same(found, wanted)
+    is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
+    return is_number and wanted is not None and found <= wanted  # "le"
+
+
+def first_broken(verdicts):
+    """The verdict to name: the first that does not pass, in the order of the hops. None if all pass."""
+    return min((v for v in verdicts if not v.passes), key=lambda v: HOPS.index(v.hop), default=None)
+
+
+def sentence(plan, broken, verdicts):
+    """The first broken verdict as a tired person needs it: what, where, what the hops before it said, what to do."""
+    state = {
+        DIFFERS: f"found {shown(broken.found)}",
+        MISSING: "nothing says so" if broken.found is None else f"found {shown(broken.found)}",
+        UNREADABLE: "the evidence cannot be read",
+    }[broken.verdict]
+    lines = [
+        f"{broken.setting}: declared {shown(broken.declared)}, {state} ({broken.hop} hop, {broken.verdict}).",
+        f"  read in  {broken.where}" + (f': "{_brief(broken.says)}"' if broken.says else ""),
+    ]
+    before = [hop for hop in HOPS[: HOPS.index(broken.hop)] if any(v.hop == hop for v in verdicts)]
+    if before:
+        lines.append(f"  but      {', '.join(before)} carried it")
+    lines.append(f"  next     {broken.next or _next(plan, broken)}")
+    return "\n".join(lines)
+
+
+def _next(plan, broken):
+    if broken.hop in ("echoed", "effective"):
+        return (
+            f"journalctl -u {plan.unit} -b on the host: look for a warning about {broken.setting}; "
+            "then declare what this engine can do, or another sglang_version"
+        )
+    return f"journalctl -u {plan.unit} -b on the host; then ansible-playbook deploy.yml"
+
+
+def table(plan, verdicts, *, title, notes=(), passed):
+    """What the callback prints at the end: a row for each setting, then for what else did not hold or was asked."""
+    settings = {expectation.setting for expectation in plan.expectations}
+    rows = [_row(e, [v for v in verdicts if v.setting == e.setting]) for e in plan.expectations]
+    for v in verdicts:
+        if v.setting not in settings and (v.hop == "served" or not v.passes):
+            rows.append([v.setting, shown(v.declared), "-", _brief(shown(v.found)), v.verdict, v.where])
+    columns = ["setting", "declared", "echoed", "effective", "verdict", "read in"]
+    return {"key": plan.unit, "title": title, "columns": columns, "rows": rows, "notes": list(notes), "passed": passed}
+
+
+def _row(expectation, verdicts):
+    by_hop = {hop: [v for v in verdicts if v.hop == hop] for hop in HOPS}
+    worst = next((v for v in verdicts if v.verdict not in (MATCH, UNSTATED)), None)
+    strongest = next((by_hop[hop] for hop in reversed(HOPS) if by_hop[hop]), [])
+    decisive = [worst] if worst else [v for v in strongest if v.verdict == MATCH] or strongest
+    says = ", ".join(v.says for v in decisive if v.says)
+    return [
+        expectation.setting,
+        shown(expectation.value),
+        _cell(by_hop["echoed"]),
+        _cell(by_hop["effective"] or by_hop["served"]),
+        (decisive[0].verdict if decisive else MISSING) + ("*" if worst and worst.passes else ""),
+        _brief(f"{decisive[0].where} {says}".strip()) if decisive else "",
+    ]
+
+
+def _cell(verdicts):
+    if not verdicts:
+        return "-"
+    if verdicts[0].verdict in (MISSING, UNREADABLE, UNSTATED):
+        return verdicts[0].verdict
+    return _brief(shown(verdicts[0].found))
+
+
+def _brief(text, limit=160):
+    return text if len(text) <= limit else "… " + text[2 - limit :]

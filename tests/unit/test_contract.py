@@ -1,0 +1,99 @@
+"""The contract is data: what it says must be well formed, and must agree with what SGLang's releases have."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.sglang_proof import contract, expressions, releases
+from ansible.module_utils.sglang_proof.settings import Integer
+
+NAMES = {*contract.names(), "declared"}
+
+
+def expressions_of(entry):
+    if isinstance(entry.type, Integer):
+        yield from filter(None, (entry.type.minimum, entry.type.maximum))
+    yield from filter(None, (entry.default, *(refusal.when for refusal in entry.refuse)))
+    yield from (witness.expect for witness in entry.witnesses)
+
+
+@pytest.mark.parametrize("entry", contract.SETTINGS, ids=lambda e: f"{e.name}-{'-'.join(e.algorithms)}")
+def test_an_entry_is_well_formed(entry):
+    for text in expressions_of(entry):
+        for node in expressions.ast.walk(expressions.parse(text)):
+            if isinstance(node, expressions.ast.Name):
+                assert node.id in NAMES | {"drafter", "target", "min", "max"}, text
+    assert entry.carried_by and entry.source and entry.severity in (contract.CRITICAL, contract.WARNING)
+    assert all(witness.relation in ("eq", "le", "present") for witness in entry.witnesses)
+    assert all(witness.field or witness.relation == "present" for witness in entry.witnesses)
+    for carrier in entry.carried_by:
+        releases.within("0.5.13", carrier.releases)
+
+
+@pytest.mark.parametrize(
+    "release, option",
+    [
+        ("0.5.11", "--speculative-dflash-draft-window-size"),
+        ("0.5.12", "--speculative-draft-window-size"),
+        ("0.5.12.post1", "--speculative-draft-window-size"),
+        ("0.5.23", "--speculative-draft-window-size"),
+    ],
+)
+def test_the_window_has_the_name_of_its_release(release, option):
+    assert contract.find("window", "DFLASH", "upstream").carrier(release).option == option
+
+
+def test_topk_is_another_setting_under_another_algorithm():
+    assert isinstance(contract.find("topk", "DFLASH", "upstream").carrier("0.5.23"), contract.Flag)
+    assert isinstance(contract.find("topk", "DDTREE", "ddtree").carrier("0.5.23"), contract.Environment)
+    assert contract.find("topk", "DDTREE", "upstream") is None
+
+
+@pytest.mark.parametrize(
+    "span, release, inside",
+    [
+        ("", "0.5.9", True), ("==0.5.12", "0.5.12.post1", True), (">=0.5.12", "0.5.9", False), (">=0.5.9", "0.5.12", True),
+        (">=0.5.12,<0.5.20", "0.5.19", True), (">=0.5.12,<0.5.20", "0.5.20", False), ("!=0.5.3", "0.5.30", True),
+    ],
+)  # fmt: skip
+def test_ranges_of_releases(span, release, inside):
+    assert releases.within(release, span) is inside
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["__import__('os')", "a.b.c", "[1]", "lambda: 1", "a if b else c", "a < b < c", "open(1)", "1 +", "f'{a}'", "2**9"],
+)
+def test_the_grammar_is_closed(text):
+    with pytest.raises(expressions.Malformed):
+        expressions.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("declared", 16), ("drafter.block_size", 8), ("min(declared, 4)", 4), ("declared // (drafter.block_size - 1) + 1", 3),
+        ("declared != None", True), ("max(min(2, 3), 1)", 2),
+    ],
+)  # fmt: skip
+def test_expressions(text, value):
+    assert expressions.evaluate(text, {"declared": 16, "drafter.block_size": 8}) == value
+
+
+def test_a_name_without_a_value_is_unknown_and_no_default():
+    with pytest.raises(expressions.Unknown, match=r"target\.max"):
+        expressions.evaluate("min(4, target.max)", {})
+
+
+def test_the_page_of_the_settings_is_up_to_date():
+    root = Path(__file__).resolve().parents[2]
+    page = subprocess.run([sys.executable, root / "docs/settings.py"], capture_output=True, text=True, check=True).stdout
+    assert (root / "docs/settings.md").read_text() == page, "python3 docs/settings.py > docs/settings.md"
+
+
+def test_the_short_names_of_the_role_are_settings():
+    root = Path(__file__).resolve().parents[2]
+    variables = yaml.safe_load((root / "roles/sglang_service/vars/main.yml").read_text())
+    assert set(variables["__sglang_service_short"]) <= set(contract.names())

@@ -1,0 +1,198 @@
+"""What was declared against what each hop says."""
+
+from dataclasses import replace
+
+import pytest
+from ansible.module_utils.sglang_proof import verdict as v
+from stage import FakeHost, make_plan
+from test_plan import ddtree
+
+PLAN = make_plan(max_running_requests=4, max_total_tokens=4096)
+LINE = v.Said(
+    {"attention_backend": "triton", "block_size": 8, "draft_window_size": 2048, "compact_cache": True},
+    "journal 14:03:12",
+)
+POOL = v.Said({"max_total_num_tokens": 4096, "context_len": 4096}, "journal 14:03:12")
+HOST = FakeHost(PLAN)
+
+
+def evidence(**changes):
+    """A healthy start of PLAN, but for the changes."""
+    healthy = v.Evidence(
+        unit=HOST.running,
+        unit_path=HOST.running.fragment_path,
+        argv=PLAN.argv,
+        environ=dict(PLAN.environment),
+        echo=v.Said({e.echoed_as: e.echoed for e in PLAN.expectations}, "server_args= 14:03:02"),
+        lines={"Initialized DFLASH draft runner.": [LINE], "max_total_num_tokens=": [POOL]},
+        server_info=v.Said({"internal_states": [{"effective_max_running_requests_per_dp": 4}]}, "http://x/server_info"),
+        model_info=v.Said({"model_path": PLAN.model}, "http://x/model_info"),
+        listener=v.Said({"ours": True, "owner": "python (pid 7)"}, "port 30000"),
+        generation=v.Said({"text": "ok"}, "http://x/generate"),
+    )
+    return replace(healthy, **changes)
+
+
+def broken(**changes):
+    found = v.first_broken(v.judge(PLAN, evidence(**changes)))
+    return found and (found.setting, found.hop, found.verdict)
+
+
+def lines(*draft):
+    return {"Initialized DFLASH draft runner.": list(draft), "max_total_num_tokens=": [POOL]}
+
+
+def draft(**fields):
+    return replace(LINE, fields={**LINE.fields, **fields})
+
+
+def echo(**changes):
+    values = {e.echoed_as: e.echoed for e in PLAN.expectations}
+    return v.Said({**values, **changes}, "server_args=")
+
+
+def without(said, key):
+    return replace(said, fields={k: value for k, value in said.fields.items() if k != key})
+
+
+WINDOW = ("window", "effective")
+NO_WINDOW = [a for a in PLAN.argv if a not in ("--speculative-draft-window-size", "2048")]
+
+
+def test_a_healthy_start_matches_at_every_hop():
+    verdicts = v.judge(PLAN, evidence())
+    assert {verdict.verdict for verdict in verdicts} == {"match"}
+    assert {verdict.hop for verdict in verdicts} == set(v.HOPS)
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        # unit
+        ({"unit": None}, ("unit", "unit", "missing")),
+        ({"unit": replace(HOST.running, load_state="not-found")}, ("unit", "unit", "missing")),
+        ({"unit": replace(HOST.running, argv=tuple(NO_WINDOW))}, ("window", "unit", "differs")),
+        (
+            {"unit": replace(HOST.running, argv=(*PLAN.argv, "--speculative-draft-window-size=64"))},
+            ("window", "unit", "differs"),
+        ),
+        ({"unit": replace(HOST.running, argv=("/bin/sh", *PLAN.argv))}, ("command", "unit", "differs")),
+        ({"unit": replace(HOST.running, fragment_path="/run/systemd/system/x.service")}, ("unit", "unit", "differs")),
+        # process
+        ({"argv": None}, ("process", "process", "missing")),
+        ({"argv": tuple(NO_WINDOW)}, ("window", "process", "differs")),
+        (
+            {"environ": {**PLAN.environment, "SGLANG_SIMULATE_ACC_LEN": "6"}},
+            ("SGLANG_SIMULATE_ACC_LEN", "process", "differs"),
+        ),
+        ({"environ": {**PLAN.environment, "DEPLOYED_PLAN": "old"}}, ("plan", "process", "differs")),
+        # echoed
+        ({"echo": None, "server_info": None}, ("spec_algorithm", "echoed", "missing")),
+        ({"echo": echo(speculative_draft_window_size=None)}, ("window", "echoed", "differs")),
+        ({"echo": echo(speculative_num_draft_tokens=16)}, ("block_size", "echoed", "differs")),
+        ({"echo": without(echo(), "speculative_draft_window_size")}, ("window", "echoed", "missing")),
+        ({"echo": replace(echo(), fields={}, problem="cut")}, ("spec_algorithm", "echoed", "unreadable")),
+        # effective
+        ({"lines": lines(draft(draft_window_size=None, compact_cache=False))}, (*WINDOW, "differs")),
+        ({"lines": lines(draft(draft_window_size=1024))}, (*WINDOW, "differs")),
+        ({"lines": lines(draft(compact_cache=False))}, (*WINDOW, "differs")),
+        ({"lines": lines(draft(draft_window_size="2048"))}, (*WINDOW, "differs")),
+        ({"lines": lines(LINE, draft(draft_window_size=64))}, (*WINDOW, "differs")),
+        ({"lines": lines(without(LINE, "draft_window_size"))}, (*WINDOW, "missing")),
+        ({"lines": lines()}, ("spec_algorithm", "effective", "missing")),
+        (
+            {"lines": lines(replace(LINE, fields={}, problem="a piece is missing"))},
+            ("spec_algorithm", "effective", "unreadable"),
+        ),
+        # served
+        ({"listener": None}, ("port", "served", "missing")),
+        ({"listener": v.Said({"ours": False, "owner": "nginx (pid 9)"}, "")}, ("port", "served", "differs")),
+        ({"model_info": v.Said({"model_path": "/other"}, "")}, ("model", "served", "differs")),
+        ({"model_info": v.Said({}, "", problem="answered 500")}, ("model", "served", "unreadable")),
+        ({"generation": v.Said({}, "", problem="no text")}, ("generation", "served", "unreadable")),
+    ],
+)
+def test_the_first_hop_that_does_not_match_is_named(changes, named):
+    assert broken(**changes) == named
+
+
+def test_the_echo_of_server_info_serves_where_the_line_is_gone():
+    fields = {**echo().fields, "internal_states": [{"effective_max_running_requests_per_dp": 4}]}
+    assert broken(echo=None, server_info=v.Said(fields, "http://x/server_info")) is None
+
+
+def test_what_the_engine_grants_less_of_is_shown_and_passes_as_a_warning():
+    info = v.Said({"internal_states": [{"effective_max_running_requests_per_dp": 2}]}, "http://x/server_info")
+    verdicts = v.judge(PLAN, evidence(server_info=info))
+    assert v.first_broken(verdicts) is None
+    rows = v.table(PLAN, verdicts, title="", passed=True)["rows"]
+    (row,) = [row for row in rows if row[0] == "max_running_requests"]
+    assert row[1:5] == ["4", "4", "2", "differs*"]
+
+
+def test_every_replica_must_say_it():
+    plan = make_plan(dp=2)
+    said = {"window": []}
+    for speakers in ([0], [0, 1], [0, 0]):
+        heard = [replace(LINE, speaker={"DP": dp}) for dp in speakers]
+        verdicts = v.judge_effective(plan, evidence(lines=lines(*heard)))
+        said["window"].append(next(x.verdict for x in verdicts if x.setting == "window"))
+    assert said["window"] == ["missing", "match", "missing"]
+
+
+def test_only_the_dflash_line_under_ddtree_means_that_dflash_runs():
+    plan = make_plan(facts=ddtree(), spec_algorithm="DDTREE", budget=8, topk=4)
+    heard = {**lines(LINE), "Initialized DDTree worker.": []}
+    verdicts = v.judge_effective(plan, evidence(lines=heard))
+    assert [(x.setting, x.verdict) for x in verdicts if not x.passes] == [
+        ("spec_algorithm", "missing"), ("budget", "missing"), ("budget", "missing"),
+    ]  # fmt: skip
+
+
+def test_off_is_proved_by_the_engine_saying_none():
+    plan = make_plan(window="none")
+    for found, verdict in ((None, "match"), (2048, "differs")):
+        verdicts = v.judge_effective(
+            plan, evidence(lines=lines(draft(draft_window_size=found, compact_cache=found is not None)))
+        )
+        assert next(x.verdict for x in verdicts if x.setting == "window") == verdict
+
+
+def test_the_sentence_names_setting_values_place_and_next_command():
+    verdicts = v.judge(PLAN, evidence(lines=lines(draft(draft_window_size=None, compact_cache=False))))
+    sentence = v.sentence(PLAN, v.first_broken(verdicts), verdicts)
+    assert "window: declared 2048, found none (effective hop, differs)." in sentence
+    assert "read in  journal 14:03:12" in sentence
+    assert "unit, process, echoed carried it" in sentence
+    assert "next     " in sentence
+
+
+def test_a_foreign_drop_in_is_named_with_what_to_do():
+    unit = replace(
+        HOST.running, argv=tuple(NO_WINDOW), drop_in_paths=("/etc/systemd/system/sglang-k26.service.d/old.conf",)
+    )
+    verdicts = v.judge_unit(PLAN, evidence(unit=unit))
+    sentence = v.sentence(PLAN, v.first_broken(verdicts), verdicts)
+    assert "remove /etc/systemd/system/sglang-k26.service.d/old.conf" in sentence
+
+
+def test_the_table_shows_what_was_proved_and_where():
+    table = v.table(PLAN, v.judge(PLAN, evidence()), title="t", passed=True)
+    (row,) = [row for row in table["rows"] if row[0] == "window"]
+    assert row == [
+        "window",
+        "2048",
+        "2048",
+        "2048",
+        "match",
+        "journal 14:03:12 draft_window_size=2048, compact_cache=True",
+    ]
+    assert ["generation", "an answer", "-", "'ok'", "match", "http://x/generate"] in table["rows"]
+
+
+def test_a_setting_of_the_environment_is_proved_by_the_process_and_not_echoed():
+    plan = make_plan(facts=ddtree(), spec_algorithm="DDTREE", budget=8, topk=4)
+    (topk,) = [x for x in v.judge_echoed(plan, evidence()) if x.setting == "topk"]
+    assert (topk.verdict, topk.passes) == ("unstated", True)
+    differences = v.start_differences(plan, plan.argv, {**plan.environment, "SGLANG_DDTREE_MAX_TOPK": "2"})
+    assert differences == [("topk", "4", "2")]

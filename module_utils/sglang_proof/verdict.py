@@ -214,7 +214,7 @@ def judge_served(plan, evidence):
     if evidence.generation is not None:
         said = evidence.generation
         verdict = UNREADABLE if said.problem else MATCH
-        found = said.problem or repr(said.fields["text"])
+        found = said.problem or ascii(said.fields["text"])
         verdicts.append(Verdict("generation", "served", verdict, "an answer", found, said.where))
     return verdicts
 
@@ -249,7 +249,7 @@ def _witness_verdict(plan, expectation, witness, evidence):
         return verdict(MISSING, None, f"'{name}' said by {len(speakers)} of {needed} replicas in this start")
     said = statements[0]
     if witness["relation"] == "present":
-        return verdict(MATCH, expectation.value, said.where, said.text)
+        return verdict(MATCH, expectation.value, said.where, name)
     found = said.fields[witness["field"]]
     return verdict(MATCH, found, said.where, f"{witness['field']}={found!r}")
 

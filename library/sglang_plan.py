@@ -61,8 +61,8 @@ attributes:
     support: full
     details: Reads and asks as always; the cache is not written.
   diff_mode:
-    support: full
-    details: Shows the running command line against the planned one.
+    support: none
+    details: It changes nothing; the unit's template shows its own difference.
 author: The contributors
 """
 
@@ -98,7 +98,7 @@ unit:
   type: dict
   returned: when O(facts) was given
 conflict:
-  description: Who else holds the port, C(what), C(held_by) and its C(unit).
+  description: Who else holds the port or a GPU, C(what), C(held_by) and its C(unit).
   type: dict
   returned: when somebody does
 differences:
@@ -158,18 +158,16 @@ def main():
         if params["dry_hop"]:
             result["dry_hop"] = ask_resolver(made, facts, params, module.check_mode)
             if result["dry_hop"] not in ("asked", "cached"):
-                module.warn(
-                    f"sglang-{made.instance}: the engine's own resolver could not be asked: {result['dry_hop']}"
-                )
+                module.warn(f"sglang-{made.instance}: the engine's own resolver could not be asked: {result['dry_hop']}")
         host = Host()
         unit = host.unit(made.unit)
         process = host.process(unit.main_pid) if unit.main_pid else None
         differences = verdict.start_differences(made, *process) if process else []
-        owner = host.listener(made.port, unit.control_group)
+        conflict = held_by_another(host, made, unit)
     except plan.Refused as refused:
-        module.fail_json(msg=refusal(params["instance"], refused.problems), **result)
+        module.fail_json(msg=refusal(params["instance"], refused.problems))
     except CannotRead as error:
-        module.fail_json(msg=str(error), **result)
+        module.fail_json(msg=str(error))
     result.update(
         plan=made.to_dict(),
         unit={
@@ -179,18 +177,10 @@ def main():
             "failed": unit.active_state == "failed",
         },
         restart_needed=process is None or bool(differences),
-        differences=[],
     )
-    if owner and not owner.ours:
-        result["conflict"] = {"what": f"port {made.port}", "held_by": owner.name, "unit": owner.unit}
-    if differences:
-        result["diff"] = {
-            "before": "".join(f"{name}: {found}\n" for name, _declared, found in differences),
-            "after": "".join(f"{name}: {declared}\n" for name, declared, _found in differences),
-            "before_header": f"running process of {made.unit}",
-            "after_header": f"plan of {made.unit}",
-        }
-        result["differences"] = [f"{name}: declared {d}, the process runs with {f}" for name, d, f in differences]
+    if conflict:
+        result["conflict"] = conflict
+    result["differences"] = [f"{name}: declared {d}, the process runs with {f}" for name, d, f in differences]
     module.exit_json(**result)
 
 
@@ -248,7 +238,9 @@ def ask_resolver(made, facts, params, check_mode):
                 return "cached"
     answer = run_resolver(params["python"], options, made.environment, params["user"])
     if answer.refused:
-        raise plan.Refused([f"SGLang {made.release} refuses it itself (its own argument resolver): {redact.text(answer.refused)}"])
+        raise plan.Refused(
+            [f"SGLang {made.release} refuses it itself (its own argument resolver): {redact.text(answer.refused)}"]
+        )
     if answer.resolved is None:
         return answer.unasked
     problems = list(plan.contradictions(made, answer.resolved))
@@ -284,9 +276,19 @@ def run_resolver(python, options, environment, user):
         return resolver.Answer(unasked=f"The engine's resolver gave no answer in {DRY_HOP_SECONDS} s")
     except OSError as error:
         raise CannotRead(f"{python} cannot be run: {error.strerror}") from None
-    return resolver.parse_answer(
-        done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), done.returncode
-    )
+    return resolver.parse_answer(done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), done.returncode)
+
+
+def held_by_another(host, made, unit):
+    """Who else holds the port, or a GPU, that this unit needs; None if nobody does."""
+    owner = host.listener(made.port, unit.control_group)
+    if owner and not owner.ours:
+        return {"what": f"port {made.port}", "held_by": owner.name, "unit": owner.unit}
+    on_gpu = verdict.option_value(made.argv, "--device") == "cuda"
+    held = on_gpu and host.gpu_holder(made.environment.get("CUDA_VISIBLE_DEVICES"), unit.control_group)
+    if held:
+        return {"what": f"GPU {held[0]}", "held_by": held[1].name, "unit": held[1].unit}
+    return None
 
 
 def unknown_table(params):

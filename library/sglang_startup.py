@@ -92,7 +92,7 @@ phase:
 verdicts:
   description: "One dict for each setting and hop: setting, hop, verdict, declared, found, where, severity."
   type: list
-  returned: when finished, also on failure
+  returned: success, when finished
 verdict_table:
   description: The same as a table, printed at the end of the run by the callback of this name.
   type: dict

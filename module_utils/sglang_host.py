@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import shutil
 import subprocess
 import time
 import urllib.error
@@ -89,9 +90,7 @@ class Host:
                         chunk = os.read(process.stdout.fileno(), 1 << 16)
                         if not chunk:
                             said = process.stderr.read().decode(errors="replace").strip().splitlines()
-                            raise CannotRead(
-                                f"journalctl ended while the start was followed: {(said or ['no reason'])[-1]}"
-                            )
+                            raise CannotRead(f"journalctl ended while the start was followed: {(said or ['no reason'])[-1]}")
                         *lines, rest = (rest + chunk).split(b"\n")
                         yield from lines
                     yield None
@@ -110,6 +109,21 @@ class Host:
         owners = [pid for pid in os.listdir("/proc") if pid.isdigit() and inodes & _sockets(pid)]
         ours = [pid for pid in owners if _in_group(pid, control_group)]
         return _owner((ours or owners or [None])[0], bool(ours))
+
+    def gpu_holder(self, visible, control_group):
+        """(index of a GPU, the Owner that computes on it and is not this unit), or None. `visible`: CUDA_VISIBLE_DEVICES.
+
+        nvidia-smi counts in PCI order: set CUDA_DEVICE_ORDER=PCI_BUS_ID where an instance has a part of the GPUs.
+        """
+        if not shutil.which("nvidia-smi"):
+            return None
+        indexes = {uuid: index for index, uuid in _nvidia_smi("gpu", "index,uuid")}
+        wanted = [word.strip() for word in visible.split(",")] if visible else None
+        for uuid, pid in _nvidia_smi("compute-apps", "gpu_uuid,pid"):
+            ours = wanted is None or indexes.get(uuid) in wanted or any(uuid.startswith(w) for w in wanted)
+            if ours and not _in_group(pid, control_group):
+                return indexes.get(uuid, uuid), _owner(pid, False)
+        return None
 
     def get(self, url, key=None, body=None, timeout=30):
         """The JSON answer of an HTTP request. Raises CannotRead."""
@@ -131,6 +145,11 @@ class Host:
     def reachable(address):
         """The address under which this host reaches a service that listens on `address`."""
         return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(address, f"[{address}]" if ":" in address else address)
+
+
+def _nvidia_smi(what, columns):
+    printed = run(["nvidia-smi", f"--query-{what}={columns}", "--format=csv,noheader"]).decode()
+    return [[cell.strip() for cell in row.split(",")] for row in printed.splitlines() if row.strip()]
 
 
 def _listening(port):

@@ -98,6 +98,8 @@ def judge_unit(plan, evidence):
     else:
         mend = redeploy
     broken = _compare_start(plan, "unit", unit.argv, unit.environment, where, mend)
+    if not broken and unit.need_daemon_reload:
+        broken = [Verdict("unit", "unit", DIFFERS, "the file as loaded", "a file changed since", where, next=mend)]
     return broken or [Verdict("unit", "unit", MATCH, plan.digest, plan.digest, where)]
 
 

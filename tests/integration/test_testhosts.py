@@ -112,9 +112,7 @@ class Machine:
             "processes": processes,
             "mounts": [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if me in line],
             "interfaces": [
-                link.name
-                for link in Path("/sys/class/net").iterdir()
-                if link.name.startswith(("th0ad54e", "thbr0ad54e"))
+                link.name for link in Path("/sys/class/net").iterdir() if link.name.startswith(("th0ad54e", "thbr0ad54e"))
             ],  # 10.213.78
             "cgroups": [
                 path
@@ -197,9 +195,7 @@ def test_hosts_are_different_machines(pair):
 
 def test_hosts_reach_each_other_and_the_machine_but_nothing_else(pair):
     def reach(host):
-        return pair.ssh(
-            "one", f"timeout 5 bash -c 'exec 3<>/dev/tcp/{host}/22' 2>&1 && echo reached", check=False
-        )
+        return pair.ssh("one", f"timeout 5 bash -c 'exec 3<>/dev/tcp/{host}/22' 2>&1 && echo reached", check=False)
 
     assert reach("10.213.78.50") == "reached"
     assert "unreachable" not in reach("10.213.78.1")  # whether anything listens there is the machine's affair
@@ -219,9 +215,7 @@ def test_hosts_reach_each_other_and_the_machine_but_nothing_else(pair):
 )
 def test_limits_are_enforced_not_ignored(pair, enough, too_little, command):
     def succeeds(limit):
-        line = (
-            f'systemd-run --quiet --wait -p {limit} -p MemorySwapMax=0 bash -ec "{command}" && echo success'
-        )
+        line = f'systemd-run --quiet --wait -p {limit} -p MemorySwapMax=0 bash -ec "{command}" && echo success'
         return pair.ssh("one", line, check=False) == "success"
 
     assert succeeds(enough)

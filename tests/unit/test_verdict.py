@@ -78,6 +78,7 @@ def test_a_healthy_start_matches_at_every_hop():
         ),
         ({"unit": replace(HOST.running, argv=("/bin/sh", *PLAN.argv))}, ("command", "unit", "differs")),
         ({"unit": replace(HOST.running, fragment_path="/run/systemd/system/x.service")}, ("unit", "unit", "differs")),
+        ({"unit": replace(HOST.running, need_daemon_reload=True)}, ("unit", "unit", "differs")),
         # process
         ({"argv": None}, ("process", "process", "missing")),
         ({"argv": tuple(NO_WINDOW)}, ("window", "process", "differs")),

@@ -1,0 +1,24 @@
+"""Hosts that the tests of one file share."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from deployment import ROOT, Deployment, testhosts
+
+
+@pytest.fixture(scope="module")
+def engine_layer():
+    return subprocess.run(
+        [sys.executable, "-m", "testhosts.cpu_engine", "build"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def deployment(engine_layer):
+    testhosts("down", "deploy1")
+    testhosts("up", "--layer", engine_layer, "deploy1=10.213.77.31")
+    yield Deployment("deploy1")
+    testhosts("down", "deploy1")

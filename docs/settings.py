@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "module_utils"))
 
-from sglang_proof import contract  # noqa: E402
+from sglang_proof import contract
 
 HEAD = """# Settings
 

@@ -34,9 +34,7 @@ def arguments():
         metavar="DIR",
         help="a directory whose content these hosts have; may be given again, the first hides later ones",
     )
-    up.add_argument(
-        "--timeout", type=float, default=60, metavar="SECONDS", help="for all hosts together (default 60)"
-    )
+    up.add_argument("--timeout", type=float, default=60, metavar="SECONDS", help="for all hosts together (default 60)")
 
     down = commands.add_parser("down", help="remove hosts and all they left, also after a crash")
     which = down.add_mutually_exclusive_group(required=True)
@@ -62,9 +60,7 @@ def arguments():
 def main(options, state):
     if options.command in ("up", "down", "exec", "build") and os.geteuid():
         tools.install(say)
-        raise Problem(
-            f"{options.command} needs root; type: sudo -E {sys.executable} -m testhosts {options.command} …"
-        )
+        raise Problem(f"{options.command} needs root; type: sudo -E {sys.executable} -m testhosts {options.command} …")
     match options.command:
         case "up":
             for host, started in hosts.up(state, options.hosts, options.layer, options.timeout, say):
@@ -79,9 +75,7 @@ def main(options, state):
                 print(f"{name}\t{address}\t{'running' if name in alive else 'ended'}")
         case "exec":
             if not options.line:
-                raise Problem(
-                    f"exec {options.host}: no command; an example: exec {options.host} systemctl --failed"
-                )
+                raise Problem(f"exec {options.host}: no command; an example: exec {options.host} systemctl --failed")
             hosts.execute(state, options.host, options.line)
         case "inventory":
             print(json.dumps(hosts.inventory(state, options.hosts), indent=2))

@@ -51,10 +51,7 @@ def hierarchies(mountinfo, own):
 def _hierarchies():
     found = hierarchies(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
     if not found:
-        raise Problem(
-            "no cgroups are mounted (read in /proc/self/mountinfo); "
-            "type: mount -t cgroup2 none /sys/fs/cgroup"
-        )
+        raise Problem("no cgroups are mounted (read in /proc/self/mountinfo); type: mount -t cgroup2 none /sys/fs/cgroup")
     return found
 
 

@@ -64,9 +64,7 @@ def parse(requests):
     for request in requests:
         name, given, address = request.partition("=")
         if not NAME.fullmatch(name):
-            raise Problem(
-                f"{name!r} is no name for a host: lower-case letters, digits and inner hyphens, at most 32"
-            )
+            raise Problem(f"{name!r} is no name for a host: lower-case letters, digits and inner hyphens, at most 32")
         try:
             parsed[name] = ipaddress.IPv4Address(address) if given else None
         except ValueError as error:
@@ -85,18 +83,13 @@ def assign(requests, net, known_hosts, taken):
         if address is None:
             continue
         if address not in net or address in (net[0], net[1], net[-1]):
-            raise Problem(
-                f"{name}: {address} is no host address of TESTHOSTS_NETWORK {net} ({net[1]} is the machine's)"
-            )
+            raise Problem(f"{name}: {address} is no host address of TESTHOSTS_NETWORK {net} ({net[1]} is the machine's)")
         if holders.setdefault(address, name) != name:
             raise Problem(
-                f"{name}: {address} belongs to {holders[address]}; "
-                f"type: python3 -m testhosts down {holders[address]}"
+                f"{name}: {address} belongs to {holders[address]}; type: python3 -m testhosts down {holders[address]}"
             )
         if address in taken and known_hosts.get(name) != address:
-            raise Problem(
-                f"{name}: {address} is used by a host of another TESTHOSTS_DIR; choose another address"
-            )
+            raise Problem(f"{name}: {address} is used by a host of another TESTHOSTS_DIR; choose another address")
     for name, address in addresses.items():
         if address is None:
             addresses[name] = network.first_free(net, {*holders, *taken})
@@ -186,8 +179,7 @@ def wait(state, hosts, deadline):
                 raise Problem(f"{host.name}: ended while it booted{last_words(state, host)}")
         if time.monotonic() > deadline:
             raise Problem(
-                f"{', '.join(host.name for host in waiting)}: no answer from sshd in time"
-                f"{last_words(state, waiting[0])}"
+                f"{', '.join(host.name for host in waiting)}: no answer from sshd in time{last_words(state, waiting[0])}"
             )
         time.sleep(0.05)
 
@@ -246,9 +238,7 @@ def execute(state, name, command):
         "LANG": "C.UTF-8",
         "TERM": os.environ.get("TERM", "dumb"),
     }
-    os.execve(
-        shutil.which("nsenter"), ["nsenter", "--target", str(pid), "--all", "--", *command], environment
-    )
+    os.execve(shutil.which("nsenter"), ["nsenter", "--target", str(pid), "--all", "--", *command], environment)
 
 
 def inventory(state, wanted):
@@ -265,8 +255,7 @@ def inventory(state, wanted):
                 "ansible_user": "root",
                 "ansible_ssh_private_key_file": str(state.key),
                 # every start of a host makes new host keys
-                "ansible_ssh_common_args": "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "
-                "-o LogLevel=ERROR",
+                "ansible_ssh_common_args": "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR",
                 "ansible_python_interpreter": "/usr/bin/python3",
             },
         }

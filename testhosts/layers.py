@@ -24,8 +24,7 @@ FINISH = (
     # Debian has a group of that name
     'chroot "$1" useradd --create-home --shell /bin/bash --gid operator operator',
     # no work of their own, and no route for it
-    'chroot "$1" systemctl mask '
-    "apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer",
+    'chroot "$1" systemctl mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer',
     # a host has its own keys
     'rm -f "$1"/etc/ssh/ssh_host_*',
     # with sources but no route every apt-get update waits for time-outs; a proxy setting may hold a password
@@ -108,20 +107,14 @@ def base(state, say):
 def release(os_release):
     """Suite of the machine's release and the file with its archive's keys, from /etc/os-release."""
     if not os_release.get("VERSION_CODENAME"):
-        raise Problem(
-            "/etc/os-release has no VERSION_CODENAME: hosts are built from Debian's or Ubuntu's own packages"
-        )
+        raise Problem("/etc/os-release has no VERSION_CODENAME: hosts are built from Debian's or Ubuntu's own packages")
     return os_release["VERSION_CODENAME"], Path(f"/usr/share/keyrings/{os_release['ID']}-archive-keyring.gpg")
 
 
 def sources(targets, suite):
     """The machine's own sources of this suite, for sources.list; in `targets`: URI, suite, component."""
     ours = {suite, f"{suite}-updates", f"{suite}-security"}
-    lines = [
-        f"deb {uri} {of} {component}"
-        for uri, of, component in map(str.split, targets.splitlines())
-        if of in ours
-    ]
+    lines = [f"deb {uri} {of} {component}" for uri, of, component in map(str.split, targets.splitlines()) if of in ours]
     if not lines:
         raise Problem(f"the machine's apt has no source for {suite} (read with `apt-get indextargets`)")
     return "\n".join(dict.fromkeys(lines)) + "\n"
@@ -130,11 +123,7 @@ def sources(targets, suite):
 def acquire(configuration):
     """The machine's own settings of how apt reaches its archives: proxies, dates, retries."""
     prefixes = ("Acquire::http", "Acquire::Check-", "Acquire::Retries", "Acquire::ForceIPv")
-    return [
-        line.rstrip(";")
-        for line in configuration.splitlines()
-        if line.startswith(prefixes) and '""' not in line
-    ]
+    return [line.rstrip(";") for line in configuration.splitlines() if line.startswith(prefixes) and '""' not in line]
 
 
 def lower(state, extra, say):

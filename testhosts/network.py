@@ -69,7 +69,5 @@ def disconnect(address):
     while (NET / interface(address)).exists():
         subprocess.run(["ip", "link", "delete", interface(address)], stderr=subprocess.DEVNULL)
         if time.monotonic() > deadline:
-            raise Problem(
-                f"the interface {interface(address)} stays; type: ip link delete {interface(address)}"
-            )
+            raise Problem(f"the interface {interface(address)} stays; type: ip link delete {interface(address)}")
         time.sleep(0.02)

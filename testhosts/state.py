@@ -37,9 +37,7 @@ class State:
         """TESTHOSTS_DIR and TESTHOSTS_NETWORK, or their defaults."""
         directory = Path(environment.get("TESTHOSTS_DIR") or "/var/lib/testhosts").resolve()
         if any(character in str(directory) for character in ":,\\ \n"):
-            raise Problem(
-                f"TESTHOSTS_DIR: overlay mounts cannot use {str(directory)!r} (one of : , \\ and blanks)"
-            )
+            raise Problem(f"TESTHOSTS_DIR: overlay mounts cannot use {str(directory)!r} (one of : , \\ and blanks)")
         network = environment.get("TESTHOSTS_NETWORK") or "10.213.77.0/24"
         try:
             return cls(directory, ipaddress.IPv4Network(network))

@@ -36,9 +36,7 @@ def install(say):
     if os.geteuid():
         raise Problem(f"missing Debian packages: {', '.join(packages)}; type: sudo {by_hand}")
     if not shutil.which("apt-get"):
-        raise Problem(
-            f"missing programs of the Debian packages {', '.join(packages)}, and there is no apt-get here"
-        )
+        raise Problem(f"missing programs of the Debian packages {', '.join(packages)}, and there is no apt-get here")
     say(f"installing {' '.join(packages)}")
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     run("apt-get", "update", "--quiet", env=env)

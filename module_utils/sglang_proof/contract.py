@@ -103,9 +103,7 @@ class Setting:
 
     def applies(self, algorithm, family):
         """Does the entry speak of this algorithm on this family? A family of None is one that is not known yet."""
-        return (family is None or self.family in (None, family)) and (
-            not self.algorithms or algorithm in self.algorithms
-        )
+        return (family is None or self.family in (None, family)) and (not self.algorithms or algorithm in self.algorithms)
 
 
 @dataclass(frozen=True)
@@ -148,9 +146,7 @@ BLOCK_DRAFTING = ("DFLASH", "DDTREE")  # DDTREE runs on the DFLASH worker and pr
 
 PATH = Text(r"/[^\s]*", "an absolute path without blanks")
 # The chain of DFLASH has one candidate per step, so the engine rewrites both (arg_groups/speculative_hook.py).
-ONLY_ONE = Refuse(
-    "declared != 1", "the engine rewrites it to 1 under {spec_algorithm} (one chain, one candidate per step)"
-)
+ONLY_ONE = Refuse("declared != 1", "the engine rewrites it to 1 under {spec_algorithm} (one chain, one candidate per step)")
 
 SETTINGS = (
     Setting(

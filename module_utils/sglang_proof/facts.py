@@ -196,9 +196,7 @@ def _implied(kind: ast.expr, keywords: Mapping[str, ast.expr]) -> dict[str, ast.
     return {"nargs": ast.Constant("+")} if is_list and "type_parser" not in keywords else {}
 
 
-def _spellings(
-    flags: list[str], field: str, keywords: Mapping[str, ast.expr], valueless: set
-) -> Iterator[Option]:
+def _spellings(flags: list[str], field: str, keywords: Mapping[str, ast.expr], valueless: set) -> Iterator[Option]:
     action = _literal(keywords.get("action")) or _name(keywords.get("action")) or "store"
     if "nargs" in keywords:
         values = {None: "one", 0: "none", "?": "optional"}.get(_literal(keywords["nargs"]), "many")

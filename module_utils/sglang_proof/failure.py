@@ -31,9 +31,7 @@ _KINDS = {  # of an exception, by its line
     r"|not a local folder and is not a valid model|does not appear to have a file named",
 }
 _OOM = re.compile(r"killed by the OOM killer|result 'oom-kill'")
-_ENDED = re.compile(
-    r"Main process exited|operation timed out|Failed with result|Failed to (?:load|run|set up)"
-)
+_ENDED = re.compile(r"Main process exited|operation timed out|Failed with result|Failed to (?:load|run|set up)")
 _KILLED = re.compile(r"Killed process (?P<pid>\d{1,9}) ")
 
 # How near to the root a word is: the nearest wins, among equals the first. A bare traceback can be harmless.

@@ -91,10 +91,6 @@ def _of(name, value):
     if isinstance(value, dict):
         return mapping(value)
     if isinstance(value, (list, tuple)):
-        items = (
-            argv(value)
-            if all(isinstance(item, str) for item in value)
-            else [_of(None, item) for item in value]
-        )
+        items = argv(value) if all(isinstance(item, str) for item in value) else [_of(None, item) for item in value]
         return type(value)(items)
     return text(value) if isinstance(value, str) else value

@@ -100,9 +100,7 @@ def _ask(argv: Sequence[str]) -> dict[str, Any]:
         said = {"refused": f"SystemExit: {error.code}", "exit": (error.code or 0) if is_status else 1}
     except Exception as error:
         is_about_this_host = isinstance(error, ImportError) or _NO_DEVICE.search(str(error))
-        said = (
-            {"unasked": _sentence(error)} if is_about_this_host else {"refused": _sentence(error), "exit": 1}
-        )
+        said = {"unasked": _sentence(error)} if is_about_this_host else {"refused": _sentence(error), "exit": 1}
     return {**said, "warnings": warnings.messages}
 
 

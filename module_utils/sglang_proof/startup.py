@@ -279,9 +279,5 @@ def _death(plan, unit, log, start=None):
     again = f", systemd has started it {unit.n_restarts} more times" if unit.n_restarts else ""
     what = "ended during this start" if start else f"has no main process ({unit.active_state}/{unit.sub_state})"
     invocation = start.invocation if start else unit.invocation_id
-    more = (
-        f"journalctl _SYSTEMD_INVOCATION_ID={invocation} on the host" if invocation else f"systemctl start {plan.unit}"
-    )
-    return (
-        f"{plan.unit} {what}{again}: {reason}\n  read in  {where}\n  next     {more}; then ansible-playbook deploy.yml"
-    )
+    more = f"journalctl _SYSTEMD_INVOCATION_ID={invocation} on the host" if invocation else f"systemctl start {plan.unit}"
+    return f"{plan.unit} {what}{again}: {reason}\n  read in  {where}\n  next     {more}; then ansible-playbook deploy.yml"

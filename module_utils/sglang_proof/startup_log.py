@@ -14,6 +14,8 @@ from .failure import FailureLog
 from .journal import STAMP, Record
 
 READY = "The server is fired up and ready to roll!"
+
+
 class Unreadable(ValueError):
     """Text that can't be read in full; the message says why."""
 
@@ -46,9 +48,7 @@ class Statement:
 
 
 _MARK = re.compile(r"['\"()\[\]{}<>,…]|\.\.\.")
-_STRING = {
-    quote: re.compile(rf"{quote}[^{quote}\\]*(?:\\.[^{quote}\\]*)*{quote}", re.DOTALL) for quote in "'\""
-}
+_STRING = {quote: re.compile(rf"{quote}[^{quote}\\]*(?:\\.[^{quote}\\]*)*{quote}", re.DOTALL) for quote in "'\""}
 _CLOSER = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _ITEM = re.compile(r"\s*['\"]([^'\"\\]*)['\"]\s*:(.*)", re.DOTALL)
@@ -88,9 +88,7 @@ def split_fields(text, start=0, closer=""):
             if symbol == closers[-1]:
                 closers.pop()
             elif ">" not in (symbol, closers[-1]):
-                raise Unreadable(
-                    f"{symbol!r} where {closers[-1]!r} was expected: parts of the line are missing"
-                )
+                raise Unreadable(f"{symbol!r} where {closers[-1]!r} was expected: parts of the line are missing")
         elif symbol == closer:
             if text[position:].strip():
                 raise Unreadable("text follows the closing bracket")
@@ -246,9 +244,7 @@ class StartupLog:
 
 def _begins(body, head):
     """Tell whether this is a line with this head, or what a cut or an elision in the head left of one."""
-    return body.startswith(head) or (
-        body[:14] == head[:14] and head.startswith(re.split(r"\.\.\.|…", body)[0])
-    )
+    return body.startswith(head) or (body[:14] == head[:14] and head.startswith(re.split(r"\.\.\.|…", body)[0]))
 
 
 def read_prefix(line):

@@ -108,9 +108,7 @@ def judge_process(plan, evidence):
     pid = getattr(evidence.unit, "main_pid", 0)
     if evidence.argv is None or evidence.environ is None:
         return [
-            Verdict(
-                "process", "process", MISSING, "running", "no process", plan.unit, next=f"systemctl status {plan.unit}"
-            )
+            Verdict("process", "process", MISSING, "running", "no process", plan.unit, next=f"systemctl status {plan.unit}")
         ]
     where = f"/proc/{pid}/cmdline and environ"
     mend = f"ansible-playbook deploy.yml (it restarts {plan.unit})"
@@ -264,8 +262,7 @@ def _replicas(server_info):
         return [server_info]
     states = server_info.fields.get("internal_states") or []
     return [
-        Said(state, f"internal_states[{index}] of {server_info.where}", {"DP": index})
-        for index, state in enumerate(states)
+        Said(state, f"internal_states[{index}] of {server_info.where}", {"DP": index}) for index, state in enumerate(states)
     ]
 
 

@@ -16,7 +16,8 @@ description:
   - A task result, or one item of a loop, may carry C(verdict_table), a dictionary with C(title) (text),
     C(columns) (list of text), C(rows) (list of lists), C(notes) (list of text), C(passed) (true, false, or
     null in check mode) and C(key) (text; the tables of one host differ by it, the last of each key counts).
-    The tables appear after the recap, each behind the name of its host, also when the run failed or was stopped in the middle.
+    The tables appear after the recap, each behind the name of its host, also when the run failed or was
+    stopped in the middle.
   - A play with C(verdict_required) set to true in its C(vars) promises a passed table for each host of its
     pattern within C(--limit). Each host that ends the run without one is named with the reason, and the exit
     status is 2, or 4 where a host was unreachable. A pattern that matches no host is such a failure too.

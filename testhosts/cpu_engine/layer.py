@@ -122,7 +122,7 @@ def download(requirements: list[str], directory: Path) -> None:
     with tempfile.TemporaryDirectory() as built:
         for source in wheels.standins():
             wheels.build_wheel(source, Path(built))
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *TARGET]
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--quiet", "--no-deps", *TARGET]
         result = subprocess.run([*command, f"--find-links={built}", f"--dest={directory}", *requirements])
     if result.returncode != 0:
         raise DownloadFailed(

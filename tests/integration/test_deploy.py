@@ -194,7 +194,8 @@ def test_what_failed_is_healed_by_the_next_run(deployment):
 
 
 def test_a_generation_is_waived_only_with_a_reason_and_a_day_and_says_so(deployment):
-    waived = '{"sglang_service_generation": "waived", "sglang_service_generation_waiver": {"reason": "maintenance", "until": "%s"}}'
+    waiver = '"sglang_service_generation_waiver": {"reason": "maintenance", "until": "%s"}'
+    waived = '{"sglang_service_generation": "waived", ' + waiver + "}"
     run = deployment.proves(deployment.verify("-e", waived % "2999-12-31"))
     assert "generation: not asked, waived until 2999-12-31: maintenance" in run.output
     run = deployment.verify("-e", waived % "2020-01-01")

@@ -26,8 +26,6 @@ def ansible_playbook():
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_SSH_RETRIES": "0",
         }
-        return subprocess.run(
-            ["ansible-playbook", *map(str, arguments)], env=env, text=True, capture_output=True
-        )
+        return subprocess.run(["ansible-playbook", *map(str, arguments)], env=env, text=True, capture_output=True)
 
     return run

@@ -74,8 +74,8 @@ def test_the_grammar_is_closed(text):
 @pytest.mark.parametrize(
     "text, value",
     [
-        ("declared", 16), ("drafter.block_size", 8), ("min(declared, 4)", 4), ("declared // (drafter.block_size - 1) + 1", 3),
-        ("declared != None", True), ("max(min(2, 3), 1)", 2),
+        ("declared", 16), ("drafter.block_size", 8), ("min(declared, 4)", 4),
+        ("declared // (drafter.block_size - 1) + 1", 3), ("declared != None", True), ("max(min(2, 3), 1)", 2),
     ],
 )  # fmt: skip
 def test_expressions(text, value):

@@ -93,10 +93,7 @@ def test_a_problem_of_a_shared_group_is_told_once(check):
 def test_a_short_and_its_long_name_must_not_disagree(check):
     run = check("-e", "window=2048", group_vars="sglang_service_window: 1024")
     assert run.returncode == 2
-    assert (
-        "window: 2048 (-e), but sglang_service_window: 1024 (group_vars/all.yml:1). Next: keep one of them"
-        in run.stdout
-    )
+    assert "window: 2048 (-e), but sglang_service_window: 1024 (group_vars/all.yml:1). Next: keep one of them" in run.stdout
 
 
 @pytest.mark.parametrize(("short", "long"), [("2048", "2048"), ("none", "null"), ("2048", '"{{ 2 * 1024 }}"')])

@@ -89,9 +89,7 @@ def test_text_comes_as_text_as_bytes_or_repeated():
     ]
 
 
-@pytest.mark.parametrize(
-    "message", [None, "", 7, {}, [], [300], [1.5], [True], [[1], None], list(b"\xff\xfe"), "\ud800"]
-)
+@pytest.mark.parametrize("message", [None, "", 7, {}, [], [300], [1.5], [True], [[1], None], list(b"\xff\xfe"), "\ud800"])
 def test_a_message_without_text_is_unreadable_never_empty(message):
     (record,) = decode(entry(message))
     assert (record.text, bool(record.problem), record.cursor) == (None, True, "s=1;i=2")
@@ -193,9 +191,7 @@ def test_a_saved_log_of_journalctl_keeps_who_wrote_what():
         "May 20 10:00:00 node3 kernel: Out of memory: Killed process 77 (python)",
     ]
     assert [record.origin for record in read_log(lines)] == ["manager", "kernel"]
-    assert [record.origin for record in decode(*map(entry, lines))] == ["service", "service"], (
-        "text can't claim it"
-    )
+    assert [record.origin for record in decode(*map(entry, lines))] == ["service", "service"], "text can't claim it"
 
 
 JSON = st.recursive(
@@ -215,19 +211,13 @@ FIELDS = (
 )
 
 
-@given(
-    st.lists(
-        st.binary() | st.dictionaries(st.sampled_from(FIELDS), JSON).map(lambda e: json.dumps(e).encode())
-    )
-)
+@given(st.lists(st.binary() | st.dictionaries(st.sampled_from(FIELDS), JSON).map(lambda e: json.dumps(e).encode())))
 def test_whatever_is_fed_each_record_has_text_or_a_problem(lines):
     for record in decode(*lines):
         assert (record.text is None) == bool(record.problem)
 
 
-@given(
-    st.text(min_size=1).filter(lambda text: "[" not in text), st.integers(1, 5)
-)  # [ could begin a new record
+@given(st.text(min_size=1).filter(lambda text: "[" not in text), st.integers(1, 5))  # [ could begin a new record
 def test_a_line_in_pieces_is_the_line(text, size):
     raw = list(text.encode())
     pieces = [raw[at : at + size] for at in range(0, len(raw), size)]

@@ -130,9 +130,7 @@ def test_the_digest_changes_with_what_makes_a_restart_necessary(change):
 
 def test_the_digest_covers_further_inputs():
     declaration = plan.declared(SETTINGS, "upstream", CONFIGS, "0.5.13")
-    digests = {
-        plan.make("k26", PYTHON, declaration, engine(), inputs=i).digest for i in ({"model": 1}, {"model": 2}, None)
-    }
+    digests = {plan.make("k26", PYTHON, declaration, engine(), inputs=i).digest for i in ({"model": 1}, {"model": 2}, None)}
     assert len(digests) == 3
 
 

@@ -124,9 +124,7 @@ def test_twice_is_as_good_as_once(line):
 PRINTABLE = st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), min_size=1, max_size=20)
 
 
-@given(
-    PRINTABLE, st.sampled_from(["ServerArgs(a=1, api_key={!r}, b=2)", "{{'a': 1, 'api_key': {!r}, 'b': 2}}"])
-)
+@given(PRINTABLE, st.sampled_from(["ServerArgs(a=1, api_key={!r}, b=2)", "{{'a': 1, 'api_key': {!r}, 'b': 2}}"]))
 def test_any_secret_is_taken_out_of_a_printed_server_args(secret, form):
     marked = f"q7Zx{secret}q7Zx"
     shown = redact.text(form.format(marked))
@@ -134,9 +132,7 @@ def test_any_secret_is_taken_out_of_a_printed_server_args(secret, form):
     assert shown.rstrip(")}").endswith("2")
 
 
-@pytest.mark.parametrize(
-    "shape", ["a", "a.", "api_key=", "api_key='", " ", "\\", "://a", "--", "api_key=)", "-_"]
-)
+@pytest.mark.parametrize("shape", ["a", "a.", "api_key=", "api_key='", " ", "\\", "://a", "--", "api_key=)", "-_"])
 def test_long_lines_are_redacted_in_linear_time(shape):
     """200 kB of the worst: what is quadratic here hangs the suite."""
     redact.text(shape * (200_000 // len(shape)))

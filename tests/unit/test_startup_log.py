@@ -17,8 +17,7 @@ DRAFT = "Initialized DFLASH draft runner."
 POOL = "max_total_num_tokens="
 STAMP = "[2026-05-20 10:00:00] "
 DRAFT_LINE = (
-    f"{DRAFT} attention_backend=triton, model=DFlashDraftModel, "
-    "block_size=8, draft_window_size=2048, compact_cache=True"
+    f"{DRAFT} attention_backend=triton, model=DFlashDraftModel, block_size=8, draft_window_size=2048, compact_cache=True"
 )
 
 
@@ -95,9 +94,7 @@ def test_a_real_start_reads_as_a_person_reads_it(name):
 
     assert log.ready.text.endswith("The server is fired up and ready to roll!")
     assert (log.unreadable, log.suppressed) == ([], [])
-    assert log.failure() is None, (
-        "a healthy run that was stopped did not fail, whatever tracebacks it printed"
-    )
+    assert log.failure() is None, "a healthy run that was stopped did not fail, whatever tracebacks it printed"
 
 
 def test_values_that_are_no_literals_are_unreadable_and_spoil_nothing_else():
@@ -202,9 +199,7 @@ def test_an_exception_without_words_is_told_with_its_place():
 
 
 def test_a_cause_shows_no_secret():
-    log = read(
-        "usage: sglang serve [-h]", "sglang serve: error: unrecognized arguments: --hf-token sk-secret"
-    )
+    log = read("usage: sglang serve [-h]", "sglang serve: error: unrecognized arguments: --hf-token sk-secret")
     assert log.failure().sentence.endswith("arguments: --hf-token [REDACTED]")
 
 
@@ -221,15 +216,11 @@ def test_a_failed_warm_up_is_a_cause_of_its_own():
 
 
 def test_a_traceback_before_further_progress_was_not_the_end():
-    log = read(
-        TRACEBACK, *FRAMES, "ImportError: no module named optional", STAMP + "server_args={'tp_size': 1}"
-    )
+    log = read(TRACEBACK, *FRAMES, "ImportError: no module named optional", STAMP + "server_args={'tp_size': 1}")
     assert log.failure() is None
 
 
-DIED = Record(
-    STAMP + "Subprocess scheduler_0 (pid=77) crashed with exit code -9. Triggering SIGQUIT …", pid=70
-)
+DIED = Record(STAMP + "Subprocess scheduler_0 (pid=77) crashed with exit code -9. Triggering SIGQUIT …", pid=70)
 
 
 def manager(text):
@@ -244,18 +235,12 @@ def test_a_process_that_the_kernel_killed_is_told_apart_from_one_that_died():
     exited = manager("sglang.service: Main process exited, code=killed, status=9/KILL")
     assert read(DIED, exited).failure().kind == "exited"
     assert read(DIED, exited, kernel(77)).failure().kind == "killed_by_kernel"
-    assert read(DIED, exited, kernel(5)).failure().kind == "exited", (
-        "the kernel killed somebody else's process"
-    )
-    assert (
-        read(DIED, manager("x.service: Failed with result 'oom-kill'.")).failure().kind == "killed_by_kernel"
-    )
+    assert read(DIED, exited, kernel(5)).failure().kind == "exited", "the kernel killed somebody else's process"
+    assert read(DIED, manager("x.service: Failed with result 'oom-kill'.")).failure().kind == "killed_by_kernel"
 
 
 def test_only_the_kernel_or_systemd_can_say_that_the_kernel_killed():
-    log = read(
-        "Out of memory: Killed process 77 (sglang::schedul)", "x.service: Failed with result 'oom-kill'."
-    )
+    log = read("Out of memory: Killed process 77 (sglang::schedul)", "x.service: Failed with result 'oom-kill'.")
     assert log.failure() is None
 
 
@@ -342,9 +327,7 @@ def test_a_line_that_is_not_whole_is_unreadable_with_a_reason(text):
 
 
 def test_a_wrapped_line_gives_nothing_of_its_pieces():
-    line = (
-        f"{STAMP}server_args={{'tp_size': 2, {', '.join(f'{chr(39)}f{n}{chr(39)}: {n}' for n in range(99))}}}"
-    )
+    line = f"{STAMP}server_args={{'tp_size': 2, {', '.join(f'{chr(39)}f{n}{chr(39)}: {n}' for n in range(99))}}}"
     log = read(*(line[at : at + 304] for at in range(0, len(line), 304)))
     assert "cut or wrapped" in log.echo.problem
 
@@ -461,14 +444,10 @@ def test_arbitrary_punctuation_after_a_head_never_raises(text):
     assert len(log.statements[DRAFT]) == len(log.statements[POOL]) == 1
 
 
-@pytest.mark.parametrize(
-    "shape", ["'", '"', "<", "[", " ", "\\", "a.", "'a' ", "0", "a=", ",", "%", "]", "('"]
-)
+@pytest.mark.parametrize("shape", ["'", '"', "<", "[", " ", "\\", "a.", "'a' ", "0", "a=", ",", "%", "]", "('"])
 def test_long_lines_are_read_in_linear_time(shape):
     """200 kB of the worst: what is quadratic here hangs the suite."""
     noise = shape * (200_000 // len(shape))
-    read(
-        noise, f"{STAMP}server_args={{{noise}", STAMP + DRAFT + noise, f"100%{noise}{STAMP}{noise}"
-    ).failure()
+    read(noise, f"{STAMP}server_args={{{noise}", STAMP + DRAFT + noise, f"100%{noise}{STAMP}{noise}").failure()
     mixed = "".join(random.Random(0).choices(shape + "'\" =,<([", k=200_000))
     read(f"{STAMP}server_args={{'a': {mixed}")

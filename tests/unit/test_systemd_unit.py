@@ -52,9 +52,7 @@ def test_a_variable_keeps_dollars_and_doubles_percents():
     assert environment_line("X", "$1 50%") == 'Environment="X=$1 50%%"'
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("X", "\x1b"), ("X", "\r"), ("1X", ""), ("X Y", ""), ("X", "\ud800")]
-)
+@pytest.mark.parametrize(("name", "value"), [("X", "\x1b"), ("X", "\r"), ("1X", ""), ("X Y", ""), ("X", "\ud800")])
 def test_a_variable_that_systemd_would_drop_is_refused(name, value):
     with pytest.raises(ValueError, match=r"variable|Unicode"):
         environment_line(name, value)
@@ -128,9 +126,7 @@ def test_a_missing_unit_has_no_process():
     assert (unit.exists, unit.argv, unit.invocation_id) == (False, (), "")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "Call failed", "{}", '{"data": []}', '{"data": [{}]}', '{"data": [{"Id": 1}]}']
-)
+@pytest.mark.parametrize("text", ["", "Call failed", "{}", '{"data": []}', '{"data": [{}]}', '{"data": [{"Id": 1}]}'])
 def test_an_answer_that_is_none_is_no_stopped_unit(text):
     with pytest.raises(ValueError, match="Not the properties of a unit"):
         parse_properties(text)

@@ -70,13 +70,9 @@ def test_a_failed_command_is_one_sentence_with_its_standard_error():
 
 
 def test_without_root_the_missing_packages_and_the_command_are_named(monkeypatch):
-    monkeypatch.setattr(
-        tools.shutil, "which", lambda program: None if program in ("ip", "mmdebstrap") else program
-    )
+    monkeypatch.setattr(tools.shutil, "which", lambda program: None if program in ("ip", "mmdebstrap") else program)
     monkeypatch.setattr(tools.os, "geteuid", lambda: 1000)
-    with pytest.raises(
-        Problem, match=r"iproute2, mmdebstrap; type: sudo apt-get install .*iproute2 mmdebstrap"
-    ):
+    with pytest.raises(Problem, match=r"iproute2, mmdebstrap; type: sudo apt-get install .*iproute2 mmdebstrap"):
         tools.install(say=lambda line: None)
 
 

@@ -27,9 +27,7 @@ def test_two_that_want_the_same_layer_at_once_build_it_once(state):
         (directory / "content").write_text("whole")
 
     found = []
-    builders = [
-        threading.Thread(target=lambda: found.append(layers.cached(state, "x", build))) for _ in range(2)
-    ]
+    builders = [threading.Thread(target=lambda: found.append(layers.cached(state, "x", build))) for _ in range(2)]
     for builder in builders:
         builder.start()
     entered.wait(10)

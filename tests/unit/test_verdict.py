@@ -169,9 +169,7 @@ def test_the_sentence_names_setting_values_place_and_next_command():
 
 
 def test_a_foreign_drop_in_is_named_with_what_to_do():
-    unit = replace(
-        HOST.running, argv=tuple(NO_WINDOW), drop_in_paths=("/etc/systemd/system/sglang-k26.service.d/old.conf",)
-    )
+    unit = replace(HOST.running, argv=tuple(NO_WINDOW), drop_in_paths=("/etc/systemd/system/sglang-k26.service.d/old.conf",))
     verdicts = v.judge_unit(PLAN, evidence(unit=unit))
     sentence = v.sentence(PLAN, v.first_broken(verdicts), verdicts)
     assert "remove /etc/systemd/system/sglang-k26.service.d/old.conf" in sentence

@@ -82,9 +82,7 @@ def test_tables_of_a_loop_and_of_a_failed_task_are_printed(play):
       loop: [first, second]
 """)
     assert run.returncode == 2
-    assert all(
-        f"\n{title}\n  c\n" in run.stdout for title in ("a  first", "a  second", "b  first", "b  second")
-    )
+    assert all(f"\n{title}\n  c\n" in run.stdout for title in ("a  first", "a  second", "b  first", "b  second"))
 
 
 def test_a_host_that_failed_before_its_verdict_is_named_with_the_task(play):

@@ -5,13 +5,15 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export MOLECULE_COMMAND_BORDERS := false
 
-.PHONY: help demo test lint unit molecule integration lock clean
+.PHONY: help setup demo test lint unit molecule integration lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
+setup: .venv/ready  ## the locked Python environment, in .venv
+
 demo: .venv/ready  ## one real systemd host on this machine, the real SGLang on its CPU, deployed and proved
-	python3 -m testhosts up --layer "$$(python3 -m testhosts.cpu_engine build)" demo1=10.213.77.11
+	layer="$$(python3 -m testhosts.cpu_engine build)" && python3 -m testhosts up --layer "$$layer" demo1=10.213.77.11
 	ansible-playbook deploy.yml -e window=2048
 
 test: lint unit molecule integration  ## everything below
@@ -34,7 +36,7 @@ lock:  ## write requirements/controller.txt anew
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --no-emit-index-url --no-emit-find-links requirements/controller.in -o requirements/controller.txt
 
-clean:  ## stop the hosts, remove what make made
+clean:  ## stop the hosts, remove what make made; their layers in /var/lib/testhosts stay
 	-$(PYTHON) -m testhosts down --all
 	rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis .ansible
 	find . -name __pycache__ -prune -exec rm -rf {} +

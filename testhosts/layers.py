@@ -15,7 +15,7 @@ from .state import lock
 PACKAGES = (
     *("systemd", "systemd-sysv", "dbus", "udev", "kmod", "openssh-server", "sudo", "acl"),
     *("python3", "python3-venv", "python3-apt", "python3-debian"),
-    *("iproute2", "iputils-ping", "procps", "pciutils", "numactl", "less", "curl", "ca-certificates", "gpg"),
+    *("iproute2", "iputils-ping", "procps", "pciutils", "numactl", "less", "curl", "ca-certificates", "gpg", "git"),
     *("libgomp1", "libnuma1"),
 )
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from deployment import ROOT, Deployment, testhosts
+from deployment import ROOT, Deployment, hosts
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def engine_layer():
 
 @pytest.fixture(scope="module")
 def deployment(engine_layer):
-    testhosts("down", "deploy1")
-    testhosts("up", "--layer", engine_layer, "deploy1=10.213.77.31")
+    hosts("down", "deploy1")
+    hosts("up", "--layer", engine_layer, "deploy1=10.213.77.31")
     yield Deployment("deploy1")
-    testhosts("down", "deploy1")
+    hosts("down", "deploy1")

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 INVENTORY = Path(__file__).with_name("inventory")
 
 
-def testhosts(*arguments):
+def hosts(*arguments):
     """`python3 -m testhosts …`, and what it printed."""
     command = [sys.executable, "-m", "testhosts", *arguments]
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -63,7 +63,7 @@ class Deployment:
 
     def shell(self, script):
         """A shell script on the host, as root."""
-        return testhosts("exec", self.host, "sh", "-euc", script)
+        return hosts("exec", self.host, "sh", "-euc", script)
 
     def start(self):
         """Which start runs: main process and invocation."""

@@ -738,3 +738,4 @@ class Contract:
 
 
 BUILT_IN = Contract()
+family_of, names, find, elsewhere = BUILT_IN.family_of, BUILT_IN.names, BUILT_IN.find, BUILT_IN.elsewhere

@@ -255,7 +255,7 @@ def make(instance, python, declaration, facts, extra_args=(), environment=None, 
         if value is not OFF:
             _carry(carrier, entry, value, argv, env)
         if carrier or entry.witnesses:
-            expectations.append(_expectation(entry, carrier, value, declaration.names, facts))
+            expectations.append(expectation(entry, carrier, value, declaration.names, facts))
     carried = _carried(declaration, family)
     problems += _extra(extra_args, facts, carried)
     problems += _variables(environment or {}, declaration.names, carried)
@@ -306,7 +306,8 @@ def _carry(carrier, entry, value, argv, env):
         argv += [carrier.option, str(value)]
 
 
-def _expectation(entry, carrier, value, names, facts):
+def expectation(entry, carrier, value, names, facts):
+    """What a declared value (OFF for none) makes the engine say. `names` is what expressions may speak of."""
     plain = None if value is OFF else value
     known = {**names, "declared": plain}
     witnesses = []

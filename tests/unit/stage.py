@@ -47,7 +47,7 @@ def engine(
 
 def make_plan(release="0.5.13", facts=None, **changes):
     facts = facts or engine(release)
-    declaration = plan.declared({**SETTINGS, **changes}, contract.BUILT_IN.family_of(facts).name, CONFIGS, release)
+    declaration = plan.declared({**SETTINGS, **changes}, contract.family_of(facts).name, CONFIGS, release)
     return plan.make("k26", PYTHON, declaration, facts)
 
 

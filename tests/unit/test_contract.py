@@ -10,7 +10,7 @@ import yaml
 from ansible.module_utils.sglang_proof import contract, expressions, releases
 from ansible.module_utils.sglang_proof.settings import Integer
 
-NAMES = {*contract.BUILT_IN.names(), "declared"}
+NAMES = {*contract.names(), "declared"}
 
 
 def expressions_of(entry):
@@ -55,13 +55,13 @@ def test_the_condition_of_what_is_forbidden_speaks_of_settings(line):
     ],
 )
 def test_the_window_has_the_name_of_its_release(release, option):
-    assert contract.BUILT_IN.find("window", "DFLASH", "upstream").carrier(release).option == option
+    assert contract.find("window", "DFLASH", "upstream").carrier(release).option == option
 
 
 def test_topk_is_another_setting_under_another_algorithm():
-    assert isinstance(contract.BUILT_IN.find("topk", "DFLASH", "upstream").carrier("0.5.23"), contract.Flag)
-    assert isinstance(contract.BUILT_IN.find("topk", "DDTREE", "ddtree").carrier("0.5.23"), contract.Environment)
-    assert contract.BUILT_IN.find("topk", "DDTREE", "upstream") is None
+    assert isinstance(contract.find("topk", "DFLASH", "upstream").carrier("0.5.23"), contract.Flag)
+    assert isinstance(contract.find("topk", "DDTREE", "ddtree").carrier("0.5.23"), contract.Environment)
+    assert contract.find("topk", "DDTREE", "upstream") is None
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_the_page_of_the_settings_is_up_to_date():
 def test_the_short_names_of_the_role_are_settings():
     root = Path(__file__).resolve().parents[2]
     variables = yaml.safe_load((root / "roles/sglang_service/vars/main.yml").read_text())
-    assert set(variables["__sglang_service_short"]) <= set(contract.BUILT_IN.names())
+    assert set(variables["__sglang_service_short"]) <= set(contract.names())

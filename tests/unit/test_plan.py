@@ -109,6 +109,13 @@ def test_arguments_outside_the_contract(extra, said):
     assert plan.make("k26", PYTHON, declaration, engine(), extra_args=["--disable-cuda-graph"])
 
 
+@pytest.mark.parametrize("settings, name", [(SETTINGS, "block_size"), ({"spec_algorithm": "NGRAM"}, "draft_tokens")])
+def test_an_option_that_two_settings_carry_is_the_one_of_the_algorithm(settings, name):
+    declaration = plan.declared(settings, "upstream", CONFIGS, "0.5.13")
+    with pytest.raises(plan.Refused, match=f"this is the setting {name}; declare {name}"):
+        plan.make("k26", PYTHON, declaration, engine(), extra_args=["--speculative-num-draft-tokens", "4"])
+
+
 def ddtree():
     flags = [o.flag for o in engine("0.5.23").options] + ["--speculative-ddtree-budget"]
     templates = (*engine().templates, "Initialized DDTree worker. block_size={}, tree_budget={}, max_tree_nodes={}")

@@ -1,6 +1,6 @@
 """Every release from 0.5.11 to 0.5.23: what the contract says of it is what the released wheel has.
 
-releases.json holds what facts.read_engine read from the wheels: those options and log templates that the contract speaks
+releases.json (read_releases.py) holds what was read from the wheels: the options and log templates that the contract speaks
 of, with the first and the last release that has them.
 """
 

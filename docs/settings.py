@@ -15,7 +15,7 @@ What can be declared, what carries it to the engine, and which words of the engi
 `module_utils/sglang_proof/contract.py` by `python3 docs/settings.py`; a test holds it to that.
 
 A value is a value, `none` (declared off, and proved off) or `unset` (not declared: the engine decides, nothing is claimed).
-What differs at a *warning* is printed and passes.
+What differs at a *warning* is printed and passes. A fork brings settings of its own: [forks.md](forks.md).
 
 | setting | under | meaning | carried by | proved by | severity |
 |---|---|---|---|---|---|
@@ -26,15 +26,22 @@ def row(entry):
     under = ", ".join(entry.algorithms) or "any"
     if entry.family:
         under += f" ({entry.family} build)"
-    cells = [
+    return [
         f"`{entry.name}`",
         under,
         entry.meaning + (f"; default {entry.default}" if entry.default else ""),
-        "<br>".join(map(carrier, entry.carried_by)),
-        "<br>".join(map(witness, entry.witnesses)) or "`server_args=` alone",
+        "<br>".join(map(carrier, entry.carried_by)) or "nothing",
+        "<br>".join(proofs(entry)),
         entry.severity,
     ]
-    return "| " + " | ".join(cells) + " |"
+
+
+def proofs(entry):
+    yield from map(witness, entry.witnesses)
+    if not entry.witnesses:
+        is_echoed = any(isinstance(c, contract.Flag) for c in entry.carried_by)
+        yield "`server_args=` alone" if is_echoed else "the process's environment" if entry.carried_by else "the plan"
+    yield from (f"no log “{text}”" for text in entry.contradict)
 
 
 def carrier(carrier):
@@ -50,12 +57,40 @@ def witness(witness):
     }[type(witness)]()
     if witness.relation == "present":
         return f"{place} is there"
-    sign = {"eq": "=", "le": "≤"}[witness.relation]
+    sign = {"eq": "=", "le": "≤", "ge": "≥"}[witness.relation]
     return f"{place}: `{witness.field}` {sign} {witness.expect}"
 
 
+FORBIDDEN = """
+## What must not be there
+
+A line of the start that has one of these texts fails the host, or is printed where it is a *warning*.
+
+| text | what it means | under | only where | severity |
+|---|---|---|---|---|
+"""
+VARIABLES = """
+The environment of the engine may not have a variable that begins like one of these.
+
+| variable | what it means | only where |
+|---|---|---|
+"""
+
+
+def table(rows):
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in rows)
+
+
+def where(condition):
+    return "any" if condition == "True" else f"`{condition}`"
+
+
 def page():
-    return HEAD + "\n".join(row(entry) for entry in contract.SETTINGS) + "\n"
+    lines = [
+        (f"“{f.text}”", f.reason, ", ".join(f.algorithms) or "any", where(f.when), f.severity) for f in contract.FORBIDDEN
+    ]
+    variables = [(f"`{v.name}…`", v.reason, where(v.when)) for v in contract.FORBIDDEN_VARIABLES]
+    return HEAD + table(map(row, contract.SETTINGS)) + FORBIDDEN + table(lines) + VARIABLES + table(variables)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,11 @@ options:
   inputs:
     description: Further data that makes a restart necessary when it changes, such as the unit's template.
     type: raw
+  contract:
+    description:
+      - A fork's contract as the action C(yaml_with_lines) read it, C(file), C(data) and C(lines); it wins over the built-in
+        one on the builds that it recognises. See C(docs/forks.md).
+    type: dict
   dry_hop:
     description: Ask the engine's own resolver. It costs an import of torch where the answer is not cached.
     type: bool
@@ -110,7 +115,7 @@ dry_hop:
   type: str
   returned: when O(facts) was given
 settings:
-  description: Names of all settings that the contract knows.
+  description: Names of all settings that the contract, or the fork's, knows.
   type: list
   returned: success
 """
@@ -123,7 +128,7 @@ import subprocess
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.sglang_host import CannotRead, Host
-from ansible.module_utils.sglang_proof import contract, plan, redact, resolver, systemd_unit, verdict
+from ansible.module_utils.sglang_proof import contract, fork, plan, redact, resolver, systemd_unit, verdict
 from ansible.module_utils.sglang_proof.facts import EngineFacts
 
 DRY_HOP_SECONDS = 300  # a cold import of torch from a slow disk takes minutes
@@ -137,6 +142,7 @@ ARGUMENTS = {
     "extra_args": {"type": "list", "elements": "str", "default": []},
     "environment": {"type": "dict", "default": {}},
     "inputs": {"type": "raw"},
+    "contract": {"type": "dict"},
     "dry_hop": {"type": "bool", "default": True},
     "user": {"type": "str"},
     "state_dir": {"type": "path"},
@@ -146,15 +152,19 @@ ARGUMENTS = {
 def main():
     module = AnsibleModule(ARGUMENTS, supports_check_mode=True, required_by={"facts": ["python"]})
     params = module.params
-    result = {"changed": False, "plan": None, "settings": contract.names()}
+    try:
+        rules = fork.read(params["contract"]) if params["contract"] else contract.BUILT_IN
+    except fork.BadContract as bad:
+        module.fail_json(msg="The contract cannot be used. Nothing was changed.\n" + indented(bad.problems))
+    result = {"changed": False, "plan": None, "settings": rules.names()}
     try:
         if params["facts"] is None:
-            plan.declared(params["settings"], release=params["release"])
+            plan.declared(params["settings"], release=params["release"], contract=rules)
             if module.check_mode and params["python"]:
                 result["verdict_table"] = unknown_table(params)
             module.exit_json(**result)
         facts = EngineFacts.from_dict(params["facts"])
-        made = make_plan(params, facts)
+        made = make_plan(params, facts, rules)
         if params["dry_hop"]:
             result["dry_hop"] = ask_resolver(made, facts, params, module.check_mode)
             if result["dry_hop"] not in ("asked", "cached"):
@@ -185,12 +195,15 @@ def main():
 
 
 def refusal(instance, problems):
-    lines = "\n".join(f"  {problem}" for problem in problems)
-    return f"sglang-{instance}: the declaration cannot run. Nothing was changed.\n{lines}"
+    return f"sglang-{instance}: the declaration cannot run. Nothing was changed.\n{indented(problems)}"
 
 
-def make_plan(params, facts):
-    family = contract.family_of(facts).name
+def indented(problems):
+    return "\n".join(f"  {problem}" for problem in problems)
+
+
+def make_plan(params, facts, rules):
+    family = rules.family_of(facts).name
     configs, manifests, problems = {}, {}, []
     for role, name in (("target", "model"), ("drafter", "draft_model")):
         directory = params["settings"].get(name)
@@ -201,7 +214,7 @@ def make_plan(params, facts):
                 problems.append(f"{name}: {error}")
     if problems:
         raise plan.Refused(problems)
-    declaration = plan.declared(params["settings"], family, configs, facts.release)
+    declaration = plan.declared(params["settings"], family, configs, facts.release, rules)
     return plan.make(
         params["instance"],
         params["python"],

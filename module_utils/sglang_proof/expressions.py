@@ -1,4 +1,5 @@
-"""The closed grammar in which the contract speaks of values: names, whole numbers, None, + - * //, comparisons, min, max.
+"""The closed grammar in which the contract speaks of values: names, whole numbers, words, None, True, + - * //,
+comparisons, and, or, min, max.
 
 `block_size`, `drafter.block_size`, `min(declared, target.max_position_embeddings)`, `declared != None`.
 Nothing else can be said, so a contract (also a fork's, which comes from YAML) can be evaluated without trusting it.
@@ -18,7 +19,7 @@ _FUNCTIONS = {"min": min, "max": max}
 
 
 class Unknown(Exception):
-    """A name in the expression has no known value here; `str()` is the name."""
+    """The expression has no value here: a name in it is not known (`str()` is the name), or off where a number is needed."""
 
 
 class Malformed(ValueError):
@@ -46,12 +47,29 @@ def _allowed(node):
         return isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS and not node.keywords
     if isinstance(node, ast.Compare):
         return len(node.ops) == 1
-    return isinstance(node, (ast.Name, ast.BinOp, ast.Load, *_BINARY, *_COMPARE))
+    return isinstance(node, (ast.Name, ast.BinOp, ast.BoolOp, ast.Load, ast.And, ast.Or, *_BINARY, *_COMPARE))
+
+
+def names_in(text):
+    """The plain and dotted names that an expression speaks of. Raises Malformed."""
+    names = set()
+    dotted = set()
+    for node in ast.walk(parse(text)):
+        if isinstance(node, ast.Attribute):
+            names.add(f"{node.value.id}.{node.attr}")
+            dotted.add(node.value)
+        elif isinstance(node, ast.Name) and node not in dotted and node.id not in _FUNCTIONS:
+            names.add(node.id)
+    return names
 
 
 def evaluate(text, names):
     """The value of an expression over `names`, a mapping of plain and of dotted names. Raises Unknown, Malformed."""
-    return _value(parse(text), names)
+    tree = parse(text)
+    try:
+        return _value(tree, names)
+    except (TypeError, ZeroDivisionError):  # None < 4: what is declared off has no size
+        raise Unknown(text) from None
 
 
 def _value(node, names):
@@ -64,6 +82,8 @@ def _value(node, names):
         return names[name]
     if isinstance(node, ast.Call):
         return _FUNCTIONS[node.func.id](*(_value(argument, names) for argument in node.args))
+    if isinstance(node, ast.BoolOp):
+        return (all if isinstance(node.op, ast.And) else any)([_value(part, names) for part in node.values])
     if isinstance(node, ast.BinOp):
         return _BINARY[type(node.op)](_value(node.left, names), _value(node.right, names))
     return _COMPARE[type(node.ops[0])](_value(node.left, names), _value(node.comparators[0], names))

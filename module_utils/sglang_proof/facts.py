@@ -80,13 +80,13 @@ class EngineFacts:
         return cls(data["release"], options, tuple(data["templates"]), data["fingerprint"])
 
 
-def read_engine(package_dir: Path, metadata_dir: Path | None = None) -> EngineFacts:
+def read_engine(package_dir: Path, metadata_dir: Path | None = None, release: str | None = None) -> EngineFacts:
     """Read the engine in ``package_dir`` (the directory that is imported as ``sglang``).
 
     ``metadata_dir`` is its ``*.dist-info``; a checkout without one tells its release in ``_version.py`` or
-    ``version.py``. Raises NotAnEngine.
+    ``version.py``, unless ``release`` is given. Raises NotAnEngine.
     """
-    release = _release(package_dir, metadata_dir)
+    release = release or _release(package_dir, metadata_dir)
     options = _options(package_dir)
     templates = _templates(package_dir / "srt")
     content = json.dumps([release, [asdict(option) for option in options], templates])
@@ -139,10 +139,11 @@ def _options(package_dir: Path) -> list[Option]:
     classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
     valueless = {node.name for node in classes if _is_valueless_action(node)}
+    renamed = {old: new for tree in trees for old, new in _renamed(tree)}
     found = {}
     for declaration in (*map(_annotated, classes), *map(_added, calls)):
         for flags, field, keywords in declaration:
-            for option in _spellings(flags, field, keywords, valueless):
+            for option in _spellings(flags, renamed.get(field, field), keywords, valueless):
                 found[option.flag] = option
     if not found:
         raise NotAnEngine(f"{srt}/server_args.py and {srt}/arg_groups declare no option of a server.")
@@ -217,6 +218,15 @@ def _is_valueless_action(node: ast.ClassDef) -> bool:
             defaults = dict(zip(reversed(names), reversed(method.args.defaults)))
             return "nargs" in defaults and _literal(defaults["nargs"]) == 0
     return False
+
+
+def _renamed(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """`args.tp_size = args.tensor_parallel_size`: kept and echoed as tp_size (from_cli_args, sglang 0.5.11 … 0.5.13)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute) and len(node.targets) == 1:
+            target = node.targets[0]
+            if isinstance(target, ast.Attribute) and _name(target.value) == _name(node.value.value) == "args":
+                yield node.value.attr, target.attr
 
 
 def _field(flag: str) -> str:

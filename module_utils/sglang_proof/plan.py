@@ -10,9 +10,11 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, field
 
-from . import contract, releases
+from . import releases
+from .contract import BUILT_IN, FORBIDDEN_VARIABLES, Contract, Environment, Flag, Line
 from .expressions import Unknown, evaluate
 from .settings import OFF, UNSET, BadValue, Integer, Switch, read, shown
 
@@ -30,7 +32,10 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Expectation:
-    """What one setting's evidence must say. `value` and the witnesses' `value` are plain JSON; None is `none`."""
+    """What one setting's evidence must say. `value` and the witnesses' `value` are plain JSON; None is `none`.
+
+    carrier: the option or variable; "" where nothing is told to the engine and only its witnesses speak.
+    """
 
     setting: str
     value: object
@@ -39,6 +44,7 @@ class Expectation:
     echoed_as: str | None
     echoed: object = None
     witnesses: tuple = ()  # dicts: hop, source, head | field, relation, value
+    contradict: tuple = ()  # texts; a line of the start that has one says that the setting is not in effect
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class Plan:
     model: str
     digest: str
     notes: tuple = ()
+    forbidden: tuple = ()  # dicts: text, severity, reason; no line of the start may have the text
     version: int = VERSION
 
     @property
@@ -74,9 +81,11 @@ class Plan:
             raise ValueError(
                 f"this is no plan of version {VERSION} (found {found!r}): make it with sglang_plan of this project"
             )
-        data = dict(data, argv=tuple(data["argv"]), notes=tuple(data["notes"]))
-        data["expectations"] = tuple(Expectation(**dict(e, witnesses=tuple(e["witnesses"]))) for e in data["expectations"])
-        return cls(**data)
+        lists = {name: tuple(data.get(name, ())) for name in ("argv", "notes", "forbidden")}
+        expectations = (
+            Expectation(**{k: tuple(v) if isinstance(v, list) else v for k, v in e.items()}) for e in data["expectations"]
+        )
+        return cls(**{**data, **lists, "expectations": tuple(expectations)})
 
 
 @dataclass(frozen=True)
@@ -86,9 +95,10 @@ class Declared:
     values: dict
     algorithm: str | None
     names: dict = field(default_factory=dict)
+    contract: Contract = BUILT_IN
 
 
-def declared(raw, family=None, configs=None, release=None):
+def declared(raw, family=None, configs=None, release=None, contract=BUILT_IN):
     """The settings of one instance, checked as far as it is known here. Raises Refused with all problems at once.
 
     raw: name → value from `-e`, YAML or JSON. family: of the engine; None before it is installed.
@@ -106,7 +116,7 @@ def declared(raw, family=None, configs=None, release=None):
         entry = contract.find(name, algorithm, family)
         if entry is None:
             if read_or_unset(name, raw[name]) is not UNSET:
-                problems.append(_out_of_place(name, raw[name], algorithm, family, release))
+                problems.append(_out_of_place(name, raw[name], algorithm, family, release, contract))
             continue
         try:
             value = read(entry.type, raw[name])
@@ -117,11 +127,13 @@ def declared(raw, family=None, configs=None, release=None):
             problems.append(f"{name}: declared none, but it cannot be off; leave it undeclared, or say unset")
         elif value is not UNSET:
             values[name] = value
-    names = _names(values, algorithm, family, configs or {})
-    problems += _bounds(values, algorithm, family, names)
+    entries = {name: contract.find(name, algorithm, family) for name in contract.names()}
+    names = _names(values, entries, configs or {})
+    for name, value in values.items():
+        problems += _impossible(entries[name], value, names)
     if problems:
         raise Refused(problems)
-    return Declared(values, algorithm, names)
+    return Declared(values, algorithm, names, contract)
 
 
 def read_or_unset(name, raw):
@@ -145,7 +157,7 @@ def _or_off(entry):
     return ", or none" if entry.can_be_off and not isinstance(entry.type, Switch) else ""
 
 
-def _out_of_place(name, raw, algorithm, family, release):
+def _out_of_place(name, raw, algorithm, family, release, contract):
     entries = contract.elsewhere(name)
     engine = f"SGLang {release}" if release else "SGLang"
     under = f"{algorithm}" if algorithm else "plain decoding"
@@ -160,12 +172,11 @@ def _out_of_place(name, raw, algorithm, family, release):
     )
 
 
-def _names(values, algorithm, family, configs):
+def _names(values, entries, configs):
     names = {f"{model}.{key}": value for model, config in configs.items() for key, value in flat(config).items()}
     for name, value in values.items():
         names[name] = None if value is OFF else value
-    for name in contract.names():
-        entry = contract.find(name, algorithm, family)
+    for name, entry in entries.items():
         if name in names or entry is None or entry.default is None:
             continue
         # Without a config.json, or the key in it, the value stays unknown here; the engine's own resolver will know.
@@ -176,25 +187,33 @@ def _names(values, algorithm, family, configs):
 
 
 def flat(config):
-    """A config.json with the keys of its text model on top (Kimi K2.x nests them in text_config)."""
-    return {**config, **(config.get("text_config") or {})}
+    """A config.json with the keys of its text model (Kimi K2.x) and of its DFlash part on top."""
+    return {**config, **(config.get("text_config") or {}), **(config.get("dflash_config") or {})}
 
 
-def _bounds(values, algorithm, family, names):
-    for name, value in values.items():
-        entry = contract.find(name, algorithm, family)
-        if value is OFF:
-            continue
-        if isinstance(entry.type, Integer):
-            least, most = _known(entry.type.minimum, names), _known(entry.type.maximum, names)
-            if least is not None and value < least:
-                yield f"{name}: declared {value}, but it must be at least {_limit(least, entry.type.minimum)}"
-            if most is not None and value > most:
-                yield f"{name}: declared {value}, but it must be at most {_limit(most, entry.type.maximum)}"
-        for refusal in entry.refuse:
-            if evaluate(refusal.when, {**names, "declared": value}):
-                because = refusal.because.format(declared=value, spec_algorithm=algorithm)
-                yield f"{name}: declared {value}, but {because}; remove it"
+def _impossible(entry, value, names):
+    """Sentences: what the engine would refuse, rewrite or ignore."""
+    name, known = entry.name, {**names, "declared": None if value is OFF else value}
+    if value is not OFF:
+        yield from (
+            f"{name}: declared {shown(value)}, which needs {other}; declare it, or remove {name}"
+            for other in entry.needs
+            if names.get(other) is None
+        )
+    if isinstance(entry.type, Integer) and value is not OFF:
+        least, most = _known(entry.type.minimum, names), _known(entry.type.maximum, names)
+        if least is not None and value < least:
+            yield f"{name}: declared {value}, but it must be at least {_limit(least, entry.type.minimum)}"
+        if most is not None and value > most:
+            yield f"{name}: declared {value}, but it must be at most {_limit(most, entry.type.maximum)}"
+    for refusal in entry.refuse if value is not OFF else ():
+        if _known(refusal.when, known):
+            yield f"{name}: declared {shown(value)}, but {_said(refusal.because, known)}; change or remove it"
+
+
+def _said(text, names):
+    """A text of the contract for people: {names} in braces become their values."""
+    return re.sub(r"\{([\w.]+)\}", lambda match: shown(names.get(match[1])), text)
 
 
 def _limit(value, expression):
@@ -218,6 +237,7 @@ def make(instance, python, declaration, facts, extra_args=(), environment=None, 
     argv = [python, "-m", "sglang.launch_server"]
     env = dict(environment or {})
     expectations = []
+    contract = declaration.contract
     family = contract.family_of(facts)
     if declaration.algorithm and declaration.algorithm not in family.algorithms:
         problems.append(f"spec_algorithm: declared {declaration.algorithm}, which the installed {family.name} build lacks")
@@ -227,15 +247,18 @@ def make(instance, python, declaration, facts, extra_args=(), environment=None, 
         value = declaration.values[name]
         entry = contract.find(name, declaration.algorithm, family.name)
         carrier = entry.carrier(facts.release)
-        if carrier is None:
+        if carrier is None and entry.carried_by:
             spans = " or ".join(c.releases for c in entry.carried_by)
             problems.append(f"{name}: SGLang {facts.release} has no option for it; {spans} has; change sglang_version")
             continue
         problems += _absent(name, entry, carrier, facts)
         if value is not OFF:
             _carry(carrier, entry, value, argv, env)
-        expectations.append(_expectation(entry, carrier, value, declaration.names, facts))
-    problems += _extra(extra_args, facts)
+        if carrier or entry.witnesses:
+            expectations.append(expectation(entry, carrier, value, declaration.names, facts))
+    carried = _carried(declaration, family)
+    problems += _extra(extra_args, facts, carried)
+    problems += _variables(environment or {}, declaration.names, carried)
     if problems:
         raise Refused(problems)
     argv += extra_args
@@ -252,13 +275,14 @@ def make(instance, python, declaration, facts, extra_args=(), environment=None, 
         port=declaration.names.get("port", 30000),
         model=declaration.names.get("model", ""),
         digest=digest,
-        notes=tuple(_notes(declaration, facts.release)),
+        notes=tuple(_notes(declaration, family.name, facts.release)),
+        forbidden=tuple(_forbidden(declaration)),
     )
 
 
 def _absent(name, entry, carrier, facts):
     """A pattern of the contract that the installed engine does not have is found here, not after a ten-minute load."""
-    if isinstance(carrier, contract.Flag) and facts.option(carrier.option) is None:
+    if isinstance(carrier, Flag) and facts.option(carrier.option) is None:
         close = difflib.get_close_matches(carrier.option, [option.flag for option in facts.options], 1, 0.8)
         hint = f"; the nearest it has is {close[0]}" if close else ""
         yield (
@@ -266,7 +290,7 @@ def _absent(name, entry, carrier, facts):
             "it is a fork that needs a contract of its own, or the installation is broken"
         )
     for witness in entry.witnesses:
-        if isinstance(witness, contract.Line) and not facts.has_template(witness.head):
+        if isinstance(witness, Line) and not facts.has_template(witness.head):
             yield (
                 f"{name}: the installed engine (SGLang {facts.release}) never logs '{witness.head}', "
                 "so nothing could prove the setting; it is a fork that needs a contract of its own"
@@ -274,40 +298,77 @@ def _absent(name, entry, carrier, facts):
 
 
 def _carry(carrier, entry, value, argv, env):
-    if isinstance(carrier, contract.Environment):
+    if isinstance(carrier, Environment):
         env[carrier.name] = str(value)
-    elif isinstance(entry.type, Switch):
+    elif carrier and isinstance(entry.type, Switch):
         argv.append(carrier.option)
-    else:
+    elif carrier:
         argv += [carrier.option, str(value)]
 
 
-def _expectation(entry, carrier, value, names, facts):
+def expectation(entry, carrier, value, names, facts):
+    """What a declared value (OFF for none) makes the engine say. `names` is what expressions may speak of."""
     plain = None if value is OFF else value
     known = {**names, "declared": plain}
     witnesses = []
     for witness in entry.witnesses:
         wanted = {"hop": witness.hop, "source": type(witness).__name__.lower(), "field": witness.field}
-        if isinstance(witness, contract.Line):
+        if isinstance(witness, Line):
             wanted["head"] = witness.head
         wanted.update(relation=witness.relation, value=_known(witness.expect, known))
         witnesses.append(wanted)
-    option = facts.option(carrier.option) if isinstance(carrier, contract.Flag) else None
+    option = facts.option(carrier.option) if isinstance(carrier, Flag) else None
     return Expectation(
         setting=entry.name,
         value=plain,
         severity=entry.severity,
-        carrier=carrier.option if isinstance(carrier, contract.Flag) else carrier.name,
+        carrier=carrier.option if isinstance(carrier, Flag) else carrier.name if carrier else "",
         echoed_as=option.field if option else None,
-        echoed=bool(plain) if isinstance(entry.type, Switch) else plain,
+        echoed=_echo(entry, plain, known),
         witnesses=tuple(witnesses),
+        contradict=entry.contradict,
     )
 
 
-def _extra(extra_args, facts):
+def _echo(entry, plain, known):
+    if isinstance(entry.type, Switch):
+        return bool(plain)
+    return entry.off_echo if plain is None else evaluate(entry.echo, known)
+
+
+def _carried(declaration, family):
+    """Option or variable → name of the setting that carries it, under this algorithm first."""
+    entries = sorted(declaration.contract.settings, key=lambda s: s.applies(declaration.algorithm, family.name))
+    return {c.option if isinstance(c, Flag) else c.name: entry.name for entry in entries for c in entry.carried_by}
+
+
+def _variables(environment, names, carried):
+    """Variables that would make what the engine says worth nothing, or that a setting carries."""
+    for variable in environment:
+        if variable in carried:
+            yield f"environment {variable}: this is the setting {carried[variable]}; declare it, so that it is proved"
+        for forbidden in FORBIDDEN_VARIABLES:
+            if variable.startswith(forbidden.name) and _holds(forbidden.when, names):
+                yield f"environment {variable}: {forbidden.reason}; remove it"
+
+
+def _holds(when, names):
+    """Does the condition hold? What is not known holds: a forbidden thing is not excused by ignorance."""
+    try:
+        return evaluate(when, names)
+    except Unknown:
+        return True
+
+
+def _forbidden(declaration):
+    for line in declaration.contract.forbidden:
+        if (not line.algorithms or declaration.algorithm in line.algorithms) and _holds(line.when, declaration.names):
+            yield {"text": line.text, "severity": line.severity, "reason": line.reason}
+
+
+def _extra(extra_args, facts, carried):
     """Arguments outside the contract: each an option of this engine, spelled in full, and none that a setting carries."""
-    flags = {c.option: s.name for s in contract.SETTINGS for c in s.carried_by if isinstance(c, contract.Flag)}
-    fields = {facts.option(flag).field: name for flag, name in flags.items() if facts.option(flag)}
+    fields = {facts.option(flag).field: name for flag, name in carried.items() if facts.option(flag)}
     for argument in extra_args:
         if not argument.startswith("--"):
             continue
@@ -328,9 +389,14 @@ def _digest(data):
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _notes(declaration, release):
-    """What the operator should know beside the table: what the drafter's layers really attend to."""
+def _notes(declaration, family, release):
+    """What the operator should know beside the table; last, what the drafter's layers really attend to."""
     names = declaration.names
+    for name, value in declaration.values.items():
+        known = {**names, "declared": None if value is OFF else value, "name": name}
+        for note in declaration.contract.find(name, declaration.algorithm, family).notes:
+            if value is not OFF and _known(note.when, known):
+                yield _said(note.text, {**known, "value": _known(note.value, known)})
     native, layers = names.get("drafter.sliding_window"), names.get("drafter.layer_types")
     if not native or not layers or "window" not in declaration.values:
         return

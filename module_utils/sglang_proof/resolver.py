@@ -88,7 +88,7 @@ def _ask(argv: Sequence[str]) -> dict[str, Any]:
     logging.getLogger("sglang").addHandler(warnings)  # SGLang replaces the handlers of the root logger
     argparse.ArgumentParser.error = _refuse
     try:
-        from sglang.srt.server_args import prepare_server_args
+        from sglang.srt.server_args import prepare_server_args  # in the engine's Python
     except Exception as error:
         return {"unasked": _sentence(error)}
     try:

@@ -1,5 +1,6 @@
 """The contract is data: what it says must be well formed, and must agree with what SGLang's releases have."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,21 +16,33 @@ NAMES = {*contract.names(), "declared"}
 def expressions_of(entry):
     if isinstance(entry.type, Integer):
         yield from filter(None, (entry.type.minimum, entry.type.maximum))
-    yield from filter(None, (entry.default, *(refusal.when for refusal in entry.refuse)))
+    yield from filter(None, (entry.default, entry.echo, *(refusal.when for refusal in entry.refuse)))
     yield from (witness.expect for witness in entry.witnesses)
+    yield from (text for note in entry.notes for text in (note.when, note.value))
+
+
+def known(name):
+    return name in NAMES or name.startswith(("drafter.", "target."))
 
 
 @pytest.mark.parametrize("entry", contract.SETTINGS, ids=lambda e: f"{e.name}-{'-'.join(e.algorithms)}")
 def test_an_entry_is_well_formed(entry):
     for text in expressions_of(entry):
-        for node in expressions.ast.walk(expressions.parse(text)):
-            if isinstance(node, expressions.ast.Name):
-                assert node.id in NAMES | {"drafter", "target", "min", "max"}, text
-    assert entry.carried_by and entry.source and entry.severity in (contract.CRITICAL, contract.WARNING)
-    assert all(witness.relation in ("eq", "le", "present") for witness in entry.witnesses)
+        assert all(map(known, expressions.names_in(text))), text
+    for said in (*(refusal.because for refusal in entry.refuse), *(note.text for note in entry.notes)):
+        assert all(known(name) or name in ("name", "value") for name in re.findall(r"\{(.*?)\}", said)), said
+    assert set(entry.needs) <= NAMES
+    assert entry.carried_by or entry.witnesses or entry.refuse
+    assert entry.source and entry.severity in (contract.CRITICAL, contract.WARNING)
+    assert all(witness.relation in ("eq", "le", "ge", "present") for witness in entry.witnesses)
     assert all(witness.field or witness.relation == "present" for witness in entry.witnesses)
     for carrier in entry.carried_by:
         releases.within("0.5.13", carrier.releases)
+
+
+@pytest.mark.parametrize("line", [*contract.FORBIDDEN, *contract.FORBIDDEN_VARIABLES], ids=lambda line: line.reason[:20])
+def test_the_condition_of_what_is_forbidden_speaks_of_settings(line):
+    assert expressions.names_in(line.when) <= NAMES
 
 
 @pytest.mark.parametrize(
@@ -76,15 +89,23 @@ def test_the_grammar_is_closed(text):
     [
         ("declared", 16), ("drafter.block_size", 8), ("min(declared, 4)", 4),
         ("declared // (drafter.block_size - 1) + 1", 3), ("declared != None", True), ("max(min(2, 3), 1)", 2),
+        ("declared == 16 and drafter.block_size != 8", False), ("declared == 1 or drafter.block_size == 8", True),
+        ("max(drafter.layers) > 3", True), ("'cpu' == 'cuda'", False),
     ],
 )  # fmt: skip
 def test_expressions(text, value):
-    assert expressions.evaluate(text, {"declared": 16, "drafter.block_size": 8}) == value
+    assert expressions.evaluate(text, {"declared": 16, "drafter.block_size": 8, "drafter.layers": [1, 4]}) == value
 
 
 def test_a_name_without_a_value_is_unknown_and_no_default():
     with pytest.raises(expressions.Unknown, match=r"target\.max"):
         expressions.evaluate("min(4, target.max)", {})
+
+
+@pytest.mark.parametrize("text", ["off < 4", "min(4, off)", "4 // zero", "max(zero)"])
+def test_what_cannot_be_computed_is_unknown(text):
+    with pytest.raises(expressions.Unknown):
+        expressions.evaluate(text, {"off": None, "zero": 0})
 
 
 def test_the_page_of_the_settings_is_up_to_date():

@@ -137,6 +137,20 @@ def test_options_of_annotated_fields(engine):
     }
 
 
+def test_a_field_that_the_engine_renames_has_its_new_name(engine):
+    renames = (
+        CALLS
+        + """
+parser.add_argument("--data-parallel-size", "--dp-size", type=int)
+
+def from_cli_args(cls, args):
+    args.dp_size = args.data_parallel_size
+"""
+    )
+    facts = read_engine(*engine({"srt/server_args.py": renames}))
+    assert facts.option("--dp-size").field == facts.option("--data-parallel-size").field == "dp_size"
+
+
 def test_an_option_is_known_by_its_exact_spelling_only(engine):
     facts = read_engine(*engine({}))
     assert facts.option("--old-window") == Option(

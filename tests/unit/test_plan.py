@@ -46,6 +46,12 @@ def test_unset_claims_nothing():
         ({"topk": 4}, "topk: declared 4, but the engine rewrites it to 1 under DFLASH"),
         ({"steps": "3"}, "steps: declared 3, but the engine rewrites it to 1"),
         ({"model": "models/x"}, "an absolute path"),
+        ({"draft_model": "unset", "spec_algorithm": "DFLASH"}, "spec_algorithm: declared DFLASH, which needs draft_model"),
+        ({"pp": 2}, "pp: declared 2, but DFLASH runs in one stage only"),
+        ({"nnodes": 2}, "the followers of an engine over several hosts print none of the lines that prove it"),
+        ({"disaggregation_mode": "prefill"}, "nothing proves it"),
+        ({"log_level": "warning"}, "at any other level the engine prints none of the lines that prove it"),
+        ({"least_context": 8192}, "at most 4096 (context_length)"),
         ({"block_size": None}, "block_size: declared none, but it cannot be off"),
         ({"spec_algorithm": "DDTREE"}, "spec_algorithm: declared"),
         ({"spec_algorithm": "EAGLE9"}, "spec_algorithm: declared 'EAGLE9', but it must be one of DFLASH"),
@@ -68,7 +74,7 @@ def test_what_needs_no_host_is_refused_without_one():
 
 
 def test_a_bound_that_is_not_known_yet_refuses_nothing():
-    assert plan.declared({"spec_algorithm": "DFLASH", "window": 4}).values["window"] == 4
+    assert plan.declared({"spec_algorithm": "DFLASH", "draft_model": "/d", "window": 4}).values["window"] == 4
 
 
 def test_topk_1_is_what_dflash_does_anyway():
@@ -101,6 +107,13 @@ def test_arguments_outside_the_contract(extra, said):
     with pytest.raises(plan.Refused, match=said):
         plan.make("k26", PYTHON, declaration, engine(), extra_args=extra)
     assert plan.make("k26", PYTHON, declaration, engine(), extra_args=["--disable-cuda-graph"])
+
+
+@pytest.mark.parametrize("settings, name", [(SETTINGS, "block_size"), ({"spec_algorithm": "NGRAM"}, "draft_tokens")])
+def test_an_option_that_two_settings_carry_is_the_one_of_the_algorithm(settings, name):
+    declaration = plan.declared(settings, "upstream", CONFIGS, "0.5.13")
+    with pytest.raises(plan.Refused, match=f"this is the setting {name}; declare {name}"):
+        plan.make("k26", PYTHON, declaration, engine(), extra_args=["--speculative-num-draft-tokens", "4"])
 
 
 def ddtree():
@@ -170,3 +183,190 @@ def test_an_alias_of_a_settings_option_is_that_setting():
     declaration = plan.declared(SETTINGS, "upstream", CONFIGS, "0.5.13")
     with pytest.raises(plan.Refused, match="this is the setting tp"):
         plan.make("k26", PYTHON, declaration, facts, extra_args=["--tensor-parallel-size", "4"])
+
+
+def drafter(**changes):
+    configs = {
+        "target": {"text_config": {"hidden_size": 32, "vocab_size": 260, "num_hidden_layers": 4}},
+        "drafter": {
+            "hidden_size": 32, "vocab_size": 260, "num_target_layers": 4, "dflash_config": {"target_layer_ids": [0, 2]},
+            **changes,
+        },
+    }  # fmt: skip
+    return plan.declared({"spec_algorithm": "DFLASH", "draft_model": "/d", "model": "/m"}, "upstream", configs, "0.5.23")
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"hidden_size": 64}, "its hidden_size is 64 and the target's 32"),
+        ({"vocab_size": 512}, "its vocab_size is 512 and the target's 260"),
+        ({"num_target_layers": 61}, "it was made for 61 layers and the target has 4"),
+        ({"dflash_config": {"target_layer_ids": [0, 3]}}, "it reads the target's layers [0, 3]"),  # the last one
+        ({"dflash_config": {"target_layer_ids": [-1, 2]}}, "it reads the target's layers [-1, 2]"),
+    ],
+)
+def test_a_drafter_of_another_target_is_refused(changes, said):
+    with pytest.raises(plan.Refused, match="draft_model: declared /d, but ") as refused:
+        drafter(**changes)
+    assert said in str(refused.value)
+
+
+def test_a_drafter_of_this_target_is_not_refused():
+    assert drafter()
+    assert drafter(dflash_config={"target_layer_ids": [0, 1]}, num_target_layers=4)
+
+
+EAGLE = {"spec_algorithm": "EAGLE", "model": "/m", "draft_model": "/d"}
+
+
+def eagle(**changes):
+    declaration = plan.declared({**EAGLE, **changes}, "upstream", {}, "0.5.23")
+    return plan.make("k26", PYTHON, declaration, engine("0.5.23"))
+
+
+def test_nextn_is_echoed_as_eagle():
+    (algorithm,) = [e for e in eagle(spec_algorithm="nextn").expectations if e.setting == "spec_algorithm"]
+    assert (algorithm.value, algorithm.echoed) == ("NEXTN", "EAGLE")
+
+
+def test_eagle_chooses_steps_topk_and_draft_tokens_where_none_is_declared():
+    assert {e.setting for e in eagle().expectations} == set(EAGLE)
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"steps": 3, "topk": 1, "draft_tokens": 9}, "the engine rewrites it to steps + 1 at topk 1, steps is 3"),
+        ({"steps": 3}, "steps: declared 3, which needs topk"),
+        ({"topk": 1, "steps": 3}, "which needs draft_tokens"),
+        ({"steps": 3, "topk": 4, "draft_tokens": 16, "adaptive": True}, "one candidate per step"),
+        ({"window": 2048}, "under EAGLE nothing"),
+        ({"spec_algorithm": "STANDALONE", "adaptive": True}, "under STANDALONE nothing"),
+    ],
+)
+def test_what_eagle_would_rewrite_is_refused(changes, said):
+    with pytest.raises(plan.Refused) as refused:
+        eagle(**changes)
+    assert said in str(refused.value)
+
+
+def test_a_tree_of_eagle_has_any_number_of_draft_tokens():
+    assert "--speculative-num-draft-tokens 16" in " ".join(eagle(steps=3, topk=4, draft_tokens=16).argv)
+
+
+def test_adaptive_speculation_claims_only_what_it_starts_with():
+    made = eagle(steps=3, topk=1, draft_tokens=4, adaptive=True)
+    assert [note.split(":")[0] for note in made.notes if "starts with" in note] == ["steps", "draft_tokens"]
+    (adaptive,) = [e for e in made.expectations if e.setting == "adaptive"]
+    assert adaptive.echoed is True
+    assert adaptive.contradict == ("speculative_adaptive disabled:",)
+
+
+def test_ngram_needs_no_drafter():
+    made = eagle(spec_algorithm="NGRAM", draft_model="unset", draft_tokens=12)
+    assert "--speculative-num-draft-tokens 12" in " ".join(made.argv)
+
+
+@pytest.mark.parametrize(
+    "budget, topk, note",
+    [
+        (8, 4, "topk: 4 is a cap; budget 8 at block size 8 gives 2 candidates per node"),
+        (21, 4, "topk: 4 is a cap; budget 21 at block size 8 gives 4 candidates per node"),
+        (7, 4, "topk: inert, budget 7 at block size 8 is a plain chain"),
+    ],
+)
+def test_the_note_says_what_becomes_of_topk(budget, topk, note):
+    made = make_plan(facts=ddtree(), spec_algorithm="DDTREE", budget=budget, topk=topk)
+    assert note in made.notes
+
+
+@pytest.mark.parametrize("budget, topk, reached", [(8, 2, True), (8, 4, False), (21, 4, True), (7, 2, False)])
+def test_topk_is_exact_where_it_was_asked_for(budget, topk, reached):
+    declared = {"spec_algorithm": "DDTREE", "budget": budget, "topk": topk, "topk_exact": "true"}
+    if reached:
+        made = make_plan(facts=ddtree(), **declared)
+        assert "topk_exact" not in {e.setting for e in made.expectations}
+        assert not [argument for argument in made.argv if "exact" in argument]
+    else:
+        (problem,) = problems(facts=ddtree(), **declared)
+        assert f"topk {topk} is not reached by budget {budget} at block size 8" in problem
+
+
+def test_a_tree_needs_the_triton_kernels():
+    (problem,) = problems(facts=ddtree(), spec_algorithm="DDTREE", budget=8, attention_backend="flashinfer")
+    assert "a tree (a budget of block_size = 8 or more) needs attention_backend triton" in problem
+    assert make_plan(facts=ddtree(), spec_algorithm="DDTREE", budget=7, attention_backend="flashinfer")
+
+
+def test_a_switched_off_word_is_echoed_as_the_engine_says_it():
+    made = make_plan(disaggregation_mode="none", moe_a2a_backend=None, metrics=False)
+    assert {e.setting: e.echoed for e in made.expectations if e.value is None} == {
+        "disaggregation_mode": "null",
+        "moe_a2a_backend": "none",
+        "metrics": False,
+    }
+
+
+def test_the_least_context_is_asked_of_the_scheduler_and_told_to_nobody():
+    made = make_plan(least_context=2048)
+    (expectation,) = [e for e in made.expectations if e.setting == "least_context"]
+    assert (expectation.carrier, expectation.echoed_as) == ("", None)
+    assert expectation.witnesses == (
+        {
+            "hop": "effective",
+            "source": "granted",
+            "field": "memory_usage.token_capacity",
+            "relation": "ge",
+            "value": 2048,
+        },
+    )
+    assert made.argv == make_plan().argv
+
+
+def texts(made):
+    return {line["text"] for line in made.forbidden}
+
+
+def test_forbidden_lines_travel_with_the_plan():
+    assert "DFLASH non-greedy verification is unavailable" in texts(make_plan(device="cuda"))
+    assert texts(make_plan()) == texts(make_plan(device="cuda"))  # what is not known is no excuse
+    assert all(line["severity"] and line["reason"] for line in make_plan().forbidden)
+
+
+def test_what_belongs_to_the_cpu_demo_is_not_forbidden_there():
+    assert texts(make_plan(device="cpu")) == {"Simulated acceptance"}
+
+
+def test_lines_of_one_algorithm_are_forbidden_under_it_only():
+    assert texts(eagle(device="cuda")) == {"Simulated acceptance"}
+
+
+@pytest.mark.parametrize(
+    "variable, device, said",
+    [
+        ("SGLANG_SIMULATE_ACC_LEN", "cpu", "it makes acceptance up"),
+        ("SGLANG_LOGGING_CONFIG_PATH", "cuda", "it replaces the log format"),
+        ("SGLANG_USE_CPU_ENGINE", "cuda", "[CG]PU .* only device: cpu may say"),
+        ("SGLANG_USE_CPU_ENGINE", "unset", "[CG]PU .* only device: cpu may say"),
+        ("TRITON_INTERPRET", "cuda", "[CG]PU .* only device: cpu may say"),
+        ("SGLANG_DDTREE_MAX_TOPK", "cuda", "this is the setting topk"),
+        ("SGLANG_USE_CPU_ENGINE", "cpu", None),
+        ("NCCL_P2P_LEVEL", "cuda", None),
+    ],
+)
+def test_variables_that_would_make_the_evidence_worthless_are_refused(variable, device, said):
+    declaration = plan.declared({**SETTINGS, "device": device}, "upstream", CONFIGS, "0.5.13")
+    if said is None:
+        assert variable in plan.make("k26", PYTHON, declaration, engine(), environment={variable: "1"}).environment
+    else:
+        with pytest.raises(plan.Refused, match=f"environment {variable}: {said}"):
+            plan.make("k26", PYTHON, declaration, engine(), environment={variable: "1"})
+
+
+def test_the_block_size_of_a_drafter_is_noted_where_another_is_declared():
+    assert "block_size: the drafter was trained for blocks of 8, declared are 16" in make_plan(block_size=16).notes
+
+
+def test_a_revision_of_a_directory_is_noted_as_inert():
+    assert any(note.startswith("revision: the model is a directory") for note in make_plan(revision="v1").notes)

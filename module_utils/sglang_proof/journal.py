@@ -39,8 +39,9 @@ _SYSLOG_NAMES = {"kernel": "kernel", "systemd": "manager", "systemd-journald": "
 class Record:
     """One line of a log. ``text`` is None where it can't be read; ``problem`` then says why.
 
-    ``time``: Unix seconds. ``origin`` is who wrote it: ``service``, ``manager`` (systemd about the unit),
-    ``journald`` (its note that it dropped messages) or ``kernel``.
+    ``unit`` and ``invocation`` are those of the start that it speaks of, where known. ``time``: Unix seconds.
+    ``origin`` is who wrote it: ``service``, ``manager`` (systemd about the unit), ``journald`` (its note that it
+    dropped messages) or ``kernel``.
     """
 
     text: str | None
@@ -50,6 +51,7 @@ class Record:
     pid: int | None = None
     origin: str = "service"
     problem: str | None = None
+    unit: str | None = None
 
 
 def journalctl_argv(invocation, follow=False, after_cursor=None):
@@ -167,13 +169,19 @@ def _record(entry, text=None, problem=None):
         text=text,
         cursor=_field(entry, "__CURSOR"),
         time=int(stamp) / 1e6 if _number(stamp) else None,
-        invocation=_field(entry, "_SYSTEMD_INVOCATION_ID")
-        or _field(entry, "INVOCATION_ID")
-        or _field(entry, "OBJECT_SYSTEMD_INVOCATION_ID"),
+        invocation=_owner(entry, origin, "INVOCATION_ID"),
         pid=int(pid) if _number(pid) else None,
         origin=origin,
         problem=problem,
+        unit=_owner(entry, origin, "UNIT"),
     )
+
+
+def _owner(entry, origin, name):
+    """Return the unit or invocation that a record is about. journald's notes are about another than its own."""
+    names = [f"_SYSTEMD_{name}", name, f"OBJECT_SYSTEMD_{name}"]
+    about = {"journald": names[2:], "manager": names[1:]}.get(origin, names)
+    return next((value for value in (_field(entry, n) for n in about) if value), None)
 
 
 def _origin(entry):

@@ -234,7 +234,7 @@ def make(instance, python, declaration, facts, extra_args=(), environment=None, 
         problems += _absent(name, entry, carrier, facts)
         if value is not OFF:
             _carry(carrier, entry, value, argv, env)
-        expectations.append(_expectation(entry, carrier, value, declaration.names, facts))
+        expectations.append(expectation(entry, carrier, value, declaration.names, facts))
     problems += _extra(extra_args, facts)
     if problems:
         raise Refused(problems)
@@ -282,7 +282,8 @@ def _carry(carrier, entry, value, argv, env):
         argv += [carrier.option, str(value)]
 
 
-def _expectation(entry, carrier, value, names, facts):
+def expectation(entry, carrier, value, names, facts):
+    """What a declared value (OFF for none) makes the engine say. `names` is what expressions may speak of."""
     plain = None if value is OFF else value
     known = {**names, "declared": plain}
     witnesses = []

@@ -27,7 +27,7 @@ GRANTED = {"effective_max_running_requests_per_dp": "max_running_requests"}
 _TRACEBACK = "Traceback (most recent call last):"
 _MAIN = re.compile(r'  File "(?:<frozen runpy>|.*/bin/[\w.-]+)", line \d+')
 _ADVICE = "'python -m sglang.launch_server' is still supported"  # warned by 0.5.11 … 0.5.23 before anything else
-_GOING = ("SIGTERM received", "SIGQUIT received", "Received sigquit", "kill_process_tree called")
+_GOING = "SIGTERM received"
 _GONE = re.compile(r"Main process exited|Deactivated successfully|Failed with result|Scheduled restart job|^Stopped ")
 
 
@@ -45,7 +45,7 @@ class Start(StartupLog):
     def __init__(self, invocation=None, unit=None):
         super().__init__(HEADS)
         self.invocation, self.unit = invocation, unit
-        self.named = self.spoken = self._going = False
+        self.named = self.spoken = self.going = False
 
     def add(self, record):
         super().add(record)
@@ -54,7 +54,7 @@ class Start(StartupLog):
         self.named = self.named or "sglang" in text.lower()
         self.spoken = self.spoken or record.origin == "service"
         manager = record.origin == "manager"
-        self._going = self._going or bool(_GONE.search(text) if manager else read_prefix(text)[1].startswith(_GOING))
+        self.going = self.going or bool(_GONE.search(text) if manager else read_prefix(text)[1].startswith(_GOING))
 
     @property
     def states(self):
@@ -62,7 +62,8 @@ class Start(StartupLog):
         return bool(self.echoes or self.ready or any(self.statements.values()))
 
     def over(self):
-        return self._going or self.failure() is not None
+        """Not to be asked within a traceback: that would end it."""
+        return self.going or self.failure() is not None
 
 
 def starts(data):
@@ -112,7 +113,7 @@ def _by_text(lines, data):
     held = None  # the first line of a traceback after an end: the next line tells whose it is
     for record in records:
         text = record.text or ""
-        if held is None and text == _TRACEBACK and found[-1].over():
+        if held is None and text == _TRACEBACK and found[-1].going:
             held = record
             continue
         if (held and _MAIN.match(text)) or _begins(record, text, found[-1]):

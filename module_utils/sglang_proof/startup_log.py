@@ -36,7 +36,8 @@ _RELEASES = {
 _OVERRIDE = re.compile(
     r"overriding |overrid(?:es|den) |(?:is|was|are|been) (?:re)?set to |(?:is )?adjusted to |was reduced |"
     r"(?:is|are) (?:disabled|ignored|forced) (?:because|since|when|as|for|to)\b|will (?:fallback|fall back|be ignored)|"
-    r"falls? ?back to |has no effect|KV pool holds \d+ tokens, fewer|automatically (?:set|enabl|disabl|adjust)",
+    r"mismatch: using |falls? ?back to |has no effect|KV pool holds \d+ tokens, fewer|"
+    r"automatically (?:set|enabl|disabl|adjust)",
     re.IGNORECASE,
 )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _FIELDS = (
     "MESSAGE",
@@ -31,6 +31,7 @@ _WRAPPER = re.compile(
     r"|[\w.-]+ +\| |\(\w+ pid=\d+[^)]*\) "  # compose | Ray
     r"|\s+(?=\[(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d)"
 )
+_BLOB = re.compile(r"\[[\d.]+[BKMG] blob data\]")
 
 _SYSLOG_NAMES = {"kernel": "kernel", "systemd": "manager", "systemd-journald": "journald"}
 
@@ -127,11 +128,14 @@ class Decoder:
 def read_log(lines):
     """Yield the records of a saved log, an iterable of its lines; open the file in binary mode.
 
-    The cursor is ``line N``. Lines of ``journalctl --output=short`` keep their origin.
+    The cursor is ``line N``. Lines of ``journalctl --output=short`` keep their origin; what it left out because it is
+    no plain text, ``[163B blob data]``, is unreadable.
     """
     for number, line in enumerate(lines, 1):
         raw = line.encode("utf-8", "surrogateescape") if isinstance(line, str) else line
-        yield from _records({"__CURSOR": f"line {number}"}, raw.rstrip(b"\r\n"))
+        for record in _records({"__CURSOR": f"line {number}"}, raw.rstrip(b"\r\n")):
+            blob = record.text is not None and _BLOB.fullmatch(record.text)
+            yield replace(record, text=None, problem=f"journalctl printed {blob[0]}; save with --all") if blob else record
 
 
 def _records(entry, raw):

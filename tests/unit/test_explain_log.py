@@ -300,6 +300,7 @@ BROKEN = {
     "draft line elided": [LINES[0], LINES[1].replace("block_size=8, draft_window_", "..."), *LINES[2:]],
     "two that differ": [LINES[0], LINES[0].replace("2048", "64"), *LINES[1:]],
     "not UTF-8": [LINES[0], LINES[1].replace("triton", "\udcff"), *LINES[2:]],
+    "blob": [LINES[0], "May 20 10:00:00 node3 python[7]: [163B blob data]", *LINES[2:]],
     "rate limit": [
         LINES[0],
         "May 20 10:00:00 node3 systemd-journald[9]: Suppressed 7 messages from sglang.service",

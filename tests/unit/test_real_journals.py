@@ -48,14 +48,8 @@ class Journal:
 
     @staticmethod
     def of(invocation):
-        unit = "sglang-k.service"
-        return {
-            "_SYSTEMD_INVOCATION_ID": invocation,
-            "_SYSTEMD_UNIT": unit,
-            "_TRANSPORT": "stdout",
-            "_STREAM_ID": "a",
-            "_PID": "7",
-        }
+        unit = {"_SYSTEMD_INVOCATION_ID": invocation, "_SYSTEMD_UNIT": "sglang-k.service", "_PID": "7"}
+        return {**unit, "_TRANSPORT": "stdout", "_STREAM_ID": "a", "_HOSTNAME": "node3", "SYSLOG_IDENTIFIER": "python"}
 
     def write(self, **fields):
         self.time += 1000

@@ -24,6 +24,7 @@ HEADS = sorted({w.head for entry in contract.SETTINGS for w in entry.witnesses i
 # What /server_info calls so is printed too, as it was granted (managers/scheduler.py, 0.5.11 … 0.5.23).
 GRANTED = {"effective_max_running_requests_per_dp": "max_running_requests"}
 
+_CONTAINERD = re.compile(rb"\d{4}-\d\d-\d\dT\S+ (stdout|stderr) ([PF])(?: |$)")
 _TRACEBACK = "Traceback (most recent call last):"
 _MAIN = re.compile(r'  File "(?:<frozen runpy>|.*/bin/[\w.-]+)", line \d+')
 _ADVICE = "'python -m sglang.launch_server' is still supported"  # warned by 0.5.11 … 0.5.23 before anything else
@@ -69,19 +70,52 @@ class Start(StartupLog):
 def starts(data):
     """The starts in a saved log (bytes), oldest first. Raises NotReadable."""
     lines = data.split(b"\n")
-    keys = _keys(next((line for line in lines if line.strip()), b""))
-    found = _by_invocation(lines) if keys & {"MESSAGE", "__CURSOR", "__REALTIME_TIMESTAMP"} else _by_text(lines, data)
+    first = _parsed(next((line for line in lines if line.strip()), b""), dict)
+    if not {"MESSAGE", "__CURSOR", "__REALTIME_TIMESTAMP"}.isdisjoint(first):
+        found = _by_invocation(lines)
+    else:
+        texts = _parsed(data, list)  # a log that somebody keeps as JSON
+        texts = texts if all(isinstance(text, str) for text in texts) else []
+        found = _by_text([text.encode("utf-8", "replace") for text in texts] or _unpacked(lines, "log" in first), data)
     if not found:
         raise NotReadable("no start of SGLang is in this log")
     return found
 
 
-def _keys(line):
+def _parsed(text, kind):
     try:
-        entry = json.loads(line)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
-        return set()
-    return set(entry) if isinstance(entry, dict) else set()
+        return kind()
+    return parsed if isinstance(parsed, kind) else kind()
+
+
+def _unpacked(lines, docker):
+    """The lines of a container's log file as they were printed: Docker and containerd split them at 16 kB.
+
+    There are as many as before, so that their numbers stay; a line whose end never came follows as it is.
+    """
+    begun, printed = {}, []
+    for line in lines:
+        stream, whole, text = _of_docker(line) if docker else _of_containerd(line)
+        text = begun.pop(stream, b"") + text
+        if not whole:
+            begun[stream] = text
+        printed.append(text if whole else b"")
+    return printed + list(begun.values())
+
+
+def _of_docker(line):
+    entry = _parsed(line, dict)
+    text = entry.get("log")
+    if not isinstance(text, str):
+        return None, True, line
+    return str(entry.get("stream")), text.endswith("\n"), text.rstrip("\n").encode("utf-8", "replace")
+
+
+def _of_containerd(line):
+    piece = _CONTAINERD.match(line)
+    return (piece[1], piece[2] == b"F", line[piece.end() :]) if piece else (None, True, line)
 
 
 def _by_invocation(lines):

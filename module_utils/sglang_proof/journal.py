@@ -25,8 +25,9 @@ _COLOUR = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 STAMP = re.compile(r"\[(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?(?P<tags>(?: [A-Z][A-Z_]*\d+)*)\](?: |$)")
 _BAR = re.compile(r"\d%|\dit/s|\ds/it|\?it/s")
 _WRAPPER = re.compile(
-    r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d))"
-    r"(?: \S+ (?P<name>[^\s:\[]+)(?:\[(?P<pid>\d+)\])?:(?: |$)"  # syslog, journalctl --output=short
+    r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)"
+    r"|[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z]{1,5}|\[ {0,12}\d+\.\d{6}\]|\d{10}\.\d{6})"
+    r"(?: \S+ (?P<name>[^\s:\[]+)(?:\[(?P<pid>\d+)\])?:(?: |$)"  # syslog, journalctl --output=short…
     r"| (?:stdout|stderr) [FP] | )"  # Kubernetes, RFC 3339
     r"|[\w.-]+ +\| |\(\w+ pid=\d+[^)]*\) "  # compose | Ray
     r"|\s+(?=\[(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d)"

@@ -263,8 +263,19 @@ SHAPES = {
     "pool before the drafter": [LINES[0], LINES[2], LINES[1], LINES[3]],
     "journald short": each("May 20 10:00:00 node3 python[77]: "),
     "journald short-iso": each("2026-05-20T10:00:00+0200 node3 python[77]: "),
+    "journald short-precise": each("May 20 10:00:00.123456 node3 python[77]: "),
+    "journald short-full": each("Wed 2026-05-20 10:00:00 UTC node3 python[77]: "),
+    "journald short-monotonic": each("[ 1234.123456] node3 python[77]: "),
+    "journald short-unix": each("1779271200.123456 node3 python[77]: "),
     "kubectl": each("2026-05-20T10:00:00.123456789Z "),
     "containerd": each("2026-05-20T10:00:00.123456789Z stderr F "),
+    "containerd's file, split": [
+        f"2026-05-20T10:00:00.1Z stderr {part}" for line in LINES for part in (f"P {line[:50]}", f"F {line[50:]}")
+    ],
+    "Docker's file, split": [
+        json.dumps({"log": part, "stream": "stderr"}) for line in LINES for part in (line[:50], line[50:] + "\n")
+    ],
+    "JSON strings": [json.dumps(LINES, indent=1)],
     "compose": each("sglang-1  | "),
     "Ray": each("(WorkerDict pid=77, ip=10.0.0.1) "),
     "indented": each("    "),
@@ -295,6 +306,10 @@ BROKEN = {
     "echo elided": [LINES[0].replace("'/m', 'spec", "...spec"), *LINES[1:]],
     "echo elided by a character": [LINES[0].replace("'/m', ", "…"), *LINES[1:]],
     "echo wrapped": [LINES[0][:60], LINES[0][60:], *LINES[1:]],
+    "containerd's file without a piece": [f"2026-05-20T10:00:00Z stderr P {LINES[0][:60]}", *LINES[1:]],
+    "Docker's file without a piece": [
+        json.dumps({"log": text, "stream": "stderr"}) for text in (LINES[0][:60], *(line + "\n" for line in LINES[1:]))
+    ],
     "draft line cut": [LINES[0], LINES[1][:-3], *LINES[2:]],
     "draft line cut in a number": [LINES[0], LINES[1][: LINES[1].index("2048") + 2], *LINES[2:]],
     "draft line elided": [LINES[0], LINES[1].replace("block_size=8, draft_window_", "..."), *LINES[2:]],
@@ -315,7 +330,7 @@ def test_what_is_not_whole_is_unreadable_and_never_a_value(shape):
     start = explained(log, "window=2048", check=3)[-1]
     assert [v["verdict"] for v in start["verdicts"]].count("unreadable") >= 1
     assert start["unreadable"] or start["dropped"] or shape == "two that differ"
-    hop = "echoed" if shape.startswith(("echo", "two")) else "effective"
+    hop = "effective" if shape.startswith(("draft", "not", "blob", "rate")) else "echoed"
     assert "draft_window_size" not in str(start[hop].keys())
 
 
@@ -387,6 +402,15 @@ def test_an_older_good_start_does_not_excuse_a_newer_bad_one(lines):
 @pytest.mark.parametrize("lines", [[*OTHER, SIGTERM, *LINES], [*REFUSED, *LINES]])
 def test_an_older_bad_start_does_not_spoil_a_newer_good_one(lines):
     explained("\n".join(lines).encode(), "window=2048", check=0)
+
+
+@pytest.mark.parametrize(
+    "after", [f'{STAMP}INFO:     10.0.0.1:5 - "POST /generate HTTP/1.1" 200 OK', f"{STAMP}Decode batch, x"]
+)
+def test_a_traceback_of_a_server_that_goes_on_serving_is_no_end(after):
+    raised = ["Task exception was never retrieved", REFUSED[0], '  File "/x.py", line 7, in f', "RuntimeError: gone"]
+    assert outcomes(*LINES, *raised, after) == [("ready", 2048)]
+    assert outcomes(*LINES, *raised) == [("failed", 2048)], "nothing shows that it went on"
 
 
 def test_two_real_logs_in_one_file():

@@ -52,10 +52,12 @@ class Start(StartupLog):
         super().add(record)
         self.unit = self.unit or record.unit
         text = record.text or ""
-        self.named = self.named or "sglang" in text.lower()
+        self.named = self.named or "sglang" in text or "sglang" in text.lower()
         self.spoken = self.spoken or record.origin == "service"
-        manager = record.origin == "manager"
-        self.going = self.going or bool(_GONE.search(text) if manager else read_prefix(text)[1].startswith(_GOING))
+        if record.origin == "manager":
+            self.going = self.going or _GONE.search(text) is not None
+        elif _GOING in text:
+            self.going = self.going or read_prefix(text)[1].startswith(_GOING)
 
     @property
     def states(self):
@@ -171,15 +173,15 @@ def _begins(record, text, current):
         return current.spoken and (text.startswith("Starting ") or (text.startswith("Started ") and current.over()))
     if text.startswith(("-- Boot ", "-- Reboot")):
         return current.spoken
-    speaker, body, _ = read_prefix(text)
-    if body.startswith("server_args=") and not speaker:
+    if "server_args=" in text:
+        speaker, body, _ = read_prefix(text)
+        if speaker or not body.startswith("server_args="):
+            return False
         if not current.echoes:
             return current.states
         other = record.pid and record.pid != current.echoes[0].record.pid
         return bool(current.ready or other or current.over())
-    if body.startswith("usage: ") or _ADVICE in body:
-        return current.states or current.over()
-    return False
+    return (text.startswith("usage: ") or _ADVICE in text) and (current.states or current.over())
 
 
 def _refuse_backwards(times):

@@ -96,7 +96,8 @@ class FailureLog:
         """Take a line of the service that is neither echo, nor statement, nor the ready line."""
         if record.pid:
             self._pids.add(record.pid)
-        body = re.sub(r"^\[rank\d+\]: ", "", body)
+        if body.startswith("[rank"):
+            body = re.sub(r"^\[rank\d+\]: ", "", body)
         previous, self._previous = self._previous, body
         if stamped:
             self._end_traceback()
@@ -113,6 +114,10 @@ class FailureLog:
             self._add(_SAID, "bad_flag", body, record)
 
     def _stamped(self, body, record):
+        if _SERVES.match(body):  # nearly all lines of an old process
+            if self._ready:
+                self.progress(echo=False)
+            return
         died = _DIED.match(body)
         if body.startswith("SIGTERM received."):
             self._stopping = True
@@ -124,8 +129,6 @@ class FailureLog:
             if died["pid"]:
                 self._pids.add(int(died["pid"]))
             self._add(_CHILD, "exited", body, record)
-        elif self._ready and _SERVES.match(body):
-            self.progress(echo=False)
 
     def _end_traceback(self):
         traceback, self._traceback = self._traceback, None

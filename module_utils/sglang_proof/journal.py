@@ -184,9 +184,10 @@ def _record(entry, text=None, problem=None):
 
 def _owner(entry, origin, name):
     """Return the unit or invocation that a record is about. journald's notes are about another than its own."""
-    names = [f"_SYSTEMD_{name}", name, f"OBJECT_SYSTEMD_{name}"]
-    about = {"journald": names[2:], "manager": names[1:]}.get(origin, names)
-    return next((value for value in (_field(entry, n) for n in about) if value), None)
+    if origin == "service":
+        return _field(entry, f"_SYSTEMD_{name}")
+    about = _field(entry, name) if origin == "manager" else None
+    return about or _field(entry, f"OBJECT_SYSTEMD_{name}")
 
 
 def _origin(entry):

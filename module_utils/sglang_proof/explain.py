@@ -253,7 +253,7 @@ def as_data(log, judged):
         "cause_kind": cause.kind if cause else None,
         "cause_read_in": where(cause.record) if cause else None,
         "echoed": _plain(redact.mapping(echo.values)) if echo else {},
-        "effective": effective(log),
+        "effective": _plain(effective(log)),
         "unreadable": [f"{where(record)}: {redact.text(record.problem)}" for record in log.unreadable],
         "dropped": [f"{where(record)}: {record.text}" for record in log.suppressed],
         "overrides": overrides(log),

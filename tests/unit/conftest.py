@@ -8,12 +8,9 @@ import sys
 from pathlib import Path
 
 import ansible.module_utils
-import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-hypothesis.settings.register_profile("project", deadline=None)  # a busy machine is no failure
-hypothesis.settings.load_profile("project")
 sys.path.insert(0, str(ROOT))
 ansible.module_utils.__path__.append(str(ROOT / "module_utils"))
 

@@ -218,6 +218,20 @@ def test_verdicts_say_what_was_declared_what_was_found_and_where():
     assert "draft_window_size=64" in (CORPUS / "0.5.11-window.log").read_text().splitlines()[number - 1]
 
 
+@pytest.mark.parametrize(("declare", "status"), [(["budget=8"], 0), (["budget=21"], 2), (["budget=8", "topk=4"], 2)])
+def test_a_tree_states_its_budget_and_never_the_cap_from_its_environment(declare, status):
+    log = [
+        STAMP + "server_args={'speculative_algorithm': 'DDTREE', 'speculative_ddtree_budget': 8}",
+        STAMP + DRAFT,
+        STAMP + "Initialized DDTree worker. tree_budget=8, max_tree_nodes=9",
+        STAMP + READY,
+    ]
+    (start,) = explained("\n".join(log).encode(), *declare, check=status)
+    assert start["release"] is None
+    topk = [v["verdict"] for v in start["verdicts"] if v["setting"] == "topk"]
+    assert topk == ["unstated"] * len(topk)
+
+
 @pytest.mark.parametrize("text", ["windw=2048", "window", "window=2_048", "port=high"])
 def test_a_declaration_that_means_nothing_is_refused(text):
     _, problem = run("--declare", text, CORPUS / "0.5.11-window.log", check=3)
@@ -475,6 +489,16 @@ def test_the_text_of_an_unknown_build_says_what_can_be_known():
     old = STAMP + "server_args=ServerArgs(model_path='/m', my_own_field=1)"
     assert "SGLang up to 0.5.18, incomplete" in run("-", log=old.encode())[0]
     assert explained(old.encode())[0]["release"] is None
+
+
+def test_what_json_has_no_form_for_is_told_as_text():
+    log = [
+        STAMP + "server_args={'a': 1e999, 'b': {1, 2}, 'c': b'x', 'd': {(1, 2): 3}}",
+        STAMP + POOL.replace("4096", "1e999"),
+    ]
+    (start,) = explained("\n".join(log).encode(), check=0)
+    assert start["echoed"] == {"a": "inf", "b": "{1, 2}", "c": "b'x'", "d": {"(1, 2)": 3}}
+    assert start["effective"]["context_len"] == "inf"
 
 
 def test_no_secret_is_shown():

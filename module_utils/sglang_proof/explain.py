@@ -22,7 +22,10 @@ from .startup_log import StartupLog, read_prefix
 
 HEADS = sorted({w.head for entry in contract.SETTINGS for w in entry.witnesses if isinstance(w, contract.Line)})
 # What /server_info calls so is printed too, as it was granted (managers/scheduler.py, 0.5.11 … 0.5.23).
-GRANTED = {"effective_max_running_requests_per_dp": "max_running_requests"}
+GRANTED = {
+    "effective_max_running_requests_per_dp": "max_running_requests",
+    "memory_usage.token_capacity": "max_total_num_tokens",
+}
 
 _CONTAINERD = re.compile(rb"\d{4}-\d\d-\d\dT\S+ (stdout|stderr) ([PF])(?: |$)")
 _TRACEBACK = "Traceback (most recent call last):"
@@ -317,19 +320,22 @@ def _printed(log):
     return {*log.echo.values, *log.echo.unreadable} if log.echo else set()
 
 
+def _algorithm(log, declared):
+    """The algorithm that was declared, else the one that runs, as far as it is known."""
+    name = declared.get("spec_algorithm") or (log.echo and log.echo.values.get("speculative_algorithm"))
+    return name.upper() if isinstance(name, str) else None
+
+
 def _entry(log, name, declared):
-    """The entry of the contract under the algorithm that was declared, else under the one that runs."""
-    echoed = log.echo.values.get("speculative_algorithm") if log.echo else None
-    algorithm = declared.get("spec_algorithm") or echoed
-    algorithm = algorithm.upper() if isinstance(algorithm, str) else None
-    return contract.find(name, algorithm, None) or contract.elsewhere(name)[0]
+    """The entry of the contract that speaks of the setting here; where it means nothing, one that does elsewhere."""
+    return contract.find(name, _algorithm(log, declared), None) or contract.elsewhere(name)[0]
 
 
 def _carrier(log, entry):
     """What carries the setting in this release; where that is not known, the first whose field is printed."""
     known = entry.carrier(log.echo.release) if log.echo and log.echo.release else None
     flags = [c for c in entry.carried_by if isinstance(c, contract.Flag) and _field(c.option) in _printed(log)]
-    return known or next(iter(flags), entry.carried_by[0])
+    return known or next(iter([*flags, *entry.carried_by]), None)
 
 
 def _replicas(log, expected):
@@ -378,9 +384,12 @@ def release_in_words(log):
 def rows(log, judged):
     """Table of the contract's settings that this start states, and of those declared. [] if there are none."""
     found = []
+    declared = {v.setting: v.declared for v in judged}
     for name in contract.names():
         mine = [v for v in judged if v.setting == name]
-        entry = _entry(log, name, {v.setting: v.declared for v in judged})
+        entry = _entry(log, name, declared)
+        if not mine and not entry.applies(_algorithm(log, declared), None):
+            continue
         carrier = _carrier(log, entry)
         echoed = _field(carrier.option) if isinstance(carrier, contract.Flag) else None
         fields = [GRANTED.get(w.field, w.field) for w in entry.witnesses if w.hop == "effective" and w.expect == "declared"]
@@ -388,9 +397,9 @@ def rows(log, judged):
         stated = _cell(log.echo.values if log.echo else {}, [echoed]), _cell(said, fields)
         broken = next((v for v in mine if v.verdict not in (verdict.MATCH, verdict.UNSTATED)), None)
         if mine or stated != ("-", "-"):
-            declared = settings.shown(mine[0].declared) if mine else "-"
+            asked = settings.shown(mine[0].declared) if mine else "-"
             read_in = (broken or mine[-1]).where if mine else ""
-            found.append([name, declared, *stated, as_whole(name, mine) if mine else "-", read_in])
+            found.append([name, asked, *stated, as_whole(name, mine) if mine else "-", read_in])
     return [["setting", "declared", "echoed", "effective", "verdict", "read in"], *found] if found else []
 
 

@@ -484,6 +484,12 @@ def test_the_text_is_for_a_tired_person():
     assert shown.rstrip().endswith("not proved: window")
 
 
+def test_the_text_has_no_setting_that_means_nothing_here():
+    shown = run(CORPUS / "0.5.11-plain.log")[0]
+    assert "\n  port " in shown
+    assert "\n  window " not in shown
+
+
 def test_the_text_of_an_unknown_build_says_what_can_be_known():
     assert "SGLang 0.5.19 or later, ready" in run("-", log="\n".join(LINES).encode())[0]
     old = STAMP + "server_args=ServerArgs(model_path='/m', my_own_field=1)"

@@ -31,7 +31,7 @@ _CONTAINERD = re.compile(rb"\d{4}-\d\d-\d\dT\S+ (stdout|stderr) ([PF])(?: |$)")
 _TRACEBACK = "Traceback (most recent call last):"
 _MAIN = re.compile(r'  File "(?:<frozen runpy>|.*/bin/[\w.-]+)", line \d+')
 _ADVICE = "'python -m sglang.launch_server' is still supported"  # warned by 0.5.11 … 0.5.23 before anything else
-_GOING = "SIGTERM received"
+_STOPS = "SIGTERM received"
 _GONE = re.compile(r"Main process exited|Deactivated successfully|Failed with result|Scheduled restart job|^Stopped ")
 
 
@@ -49,7 +49,7 @@ class Start(StartupLog):
     def __init__(self, invocation=None, unit=None):
         super().__init__(HEADS)
         self.invocation, self.unit = invocation, unit
-        self.named = self.spoken = self.going = False
+        self.named = self.spoken = self.stopped = False
 
     def add(self, record):
         super().add(record)
@@ -58,9 +58,9 @@ class Start(StartupLog):
         self.named = self.named or "sglang" in text or "sglang" in text.lower()
         self.spoken = self.spoken or record.origin == "service"
         if record.origin == "manager":
-            self.going = self.going or _GONE.search(text) is not None
-        elif _GOING in text:
-            self.going = self.going or read_prefix(text)[1].startswith(_GOING)
+            self.stopped = self.stopped or _GONE.search(text) is not None
+        elif _STOPS in text:
+            self.stopped = self.stopped or read_prefix(text)[1].startswith(_STOPS)
 
     @property
     def states(self):
@@ -69,7 +69,7 @@ class Start(StartupLog):
 
     def over(self):
         """Not to be asked within a traceback: that would end it."""
-        return self.going or self.failure() is not None
+        return self.stopped or self.failure() is not None
 
 
 def starts(data):
@@ -152,7 +152,7 @@ def _by_text(lines, data):
     held = None  # the first line of a traceback after an end: the next line tells whose it is
     for record in records:
         text = record.text or ""
-        if held is None and text == _TRACEBACK and found[-1].going:
+        if held is None and text == _TRACEBACK and found[-1].stopped:
             held = record
             continue
         if (held and _MAIN.match(text)) or _begins(record, text, found[-1]):
@@ -252,6 +252,7 @@ def as_data(log, judged):
         "unit": log.unit,
         "invocation": log.invocation,
         "outcome": outcome(log),
+        "stopped": log.stopped,
         "cause": cause.sentence if cause else None,
         "cause_kind": cause.kind if cause else None,
         "cause_read_in": where(cause.record) if cause else None,

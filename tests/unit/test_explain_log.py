@@ -478,7 +478,7 @@ def test_a_journal_saved_without_all_is_unreadable_where_it_has_null():
 
 def test_the_text_is_for_a_tired_person():
     shown = run("--declare", "window=2048", CORPUS / "0.5.11-nowindow.log", check=2)[0]
-    assert shown.startswith("Start 1 of 1: SGLang 0.5.11, ready\n")
+    assert shown.startswith("Start 1 of 1: SGLang 0.5.11, ready, then stopped\n")
     window = next(line for line in shown.splitlines() if line.split()[:1] == ["window"])
     assert window.split()[1:5] == ["2048", "none", "none", "differs"]
     assert shown.rstrip().endswith("not proved: window")

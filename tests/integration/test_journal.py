@@ -7,9 +7,8 @@ import os
 import shlex
 import shutil
 
-import deployment
 import pytest
-from deployment import ROOT
+from deployment import ROOT, hosts
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="hosts need root")
 
@@ -37,7 +36,7 @@ class Host:
     name = "journal1"
 
     def shell(self, script):
-        return deployment.testhosts("exec", self.name, "sh", "-euc", script)
+        return hosts("exec", self.name, "sh", "-euc", script)
 
     def start(self, *steps, **properties):
         """A start that prints these steps; when it returns, all is with journald that does not wait for something."""
@@ -98,10 +97,10 @@ def host(tmp_path_factory):
     (place / "noise").write_text("noise\n" * 300)
     (place / "service").write_text(SERVICE)
     (place / "service").chmod(0o755)
-    deployment.testhosts("down", Host.name)
-    deployment.testhosts("up", "--layer", str(layer), f"{Host.name}=10.213.77.50")
+    hosts("down", Host.name)
+    hosts("up", "--layer", str(layer), f"{Host.name}=10.213.77.50")
     yield Host()
-    deployment.testhosts("down", Host.name)
+    hosts("down", Host.name)
 
 
 GOOD = ["/opt/explain/echo2048", "/opt/explain/draft2048", "/opt/explain/ready"]

@@ -30,6 +30,7 @@ _KINDS = {  # of an exception, by its line
     "missing_model": rf"^FileNotFoundError{_FILE}|Cannot find any model weights|Repo id must be in the form"
     r"|not a local folder and is not a valid model|does not appear to have a file named",
 }
+_SERVES = re.compile(r"INFO:     \S+ - \"|Prefill batch|Decode batch")
 _OOM = re.compile(r"killed by the OOM killer|result 'oom-kill'")
 _ENDED = re.compile(r"Main process exited|operation timed out|Failed with result|Failed to (?:load|run|set up)")
 _KILLED = re.compile(r"Killed process (?P<pid>\d{1,9}) ")
@@ -60,7 +61,7 @@ class FailureLog:
         self._pids = set()
         self._traceback = None  # the one that is being read
         self._previous = ""
-        self._usage = self._resolved = self._stopping = False
+        self._usage = self._resolved = self._ready = self._stopping = False
 
     def cause(self):
         """Return the nearest cause known, or None."""
@@ -70,10 +71,10 @@ class FailureLog:
                 return Cause("killed_by_kernel", record.text, record)
         return min(self._causes, key=lambda pair: pair[0])[1] if self._causes else None
 
-    def progress(self, echo):
+    def progress(self, echo, ready=False):
         """The start went on: the bare tracebacks so far were not its end."""
         self._end_traceback()
-        self._resolved = self._resolved or echo
+        self._resolved, self._ready = self._resolved or echo, self._ready or ready
         self._causes = [pair for pair in self._causes if pair[0] != _BARE]
 
     def outside(self, record):
@@ -95,7 +96,8 @@ class FailureLog:
         """Take a line of the service that is neither echo, nor statement, nor the ready line."""
         if record.pid:
             self._pids.add(record.pid)
-        body = re.sub(r"^\[rank\d+\]: ", "", body)
+        if body.startswith("[rank"):
+            body = re.sub(r"^\[rank\d+\]: ", "", body)
         previous, self._previous = self._previous, body
         if stamped:
             self._end_traceback()
@@ -112,6 +114,10 @@ class FailureLog:
             self._add(_SAID, "bad_flag", body, record)
 
     def _stamped(self, body, record):
+        if _SERVES.match(body):  # nearly all lines of an old process
+            if self._ready:
+                self.progress(echo=False)
+            return
         died = _DIED.match(body)
         if body.startswith("SIGTERM received."):
             self._stopping = True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _FIELDS = (
     "MESSAGE",
@@ -25,12 +25,14 @@ _COLOUR = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 STAMP = re.compile(r"\[(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?(?P<tags>(?: [A-Z][A-Z_]*\d+)*)\](?: |$)")
 _BAR = re.compile(r"\d%|\dit/s|\ds/it|\?it/s")
 _WRAPPER = re.compile(
-    r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d))"
-    r"(?: \S+ (?P<name>[^\s:\[]+)(?:\[(?P<pid>\d+)\])?:(?: |$)"  # syslog, journalctl --output=short
+    r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)"
+    r"|[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z]{1,5}|\[ {0,12}\d+\.\d{6}\]|\d{10}\.\d{6})"
+    r"(?: \S+ (?P<name>[^\s:\[]+)(?:\[(?P<pid>\d+)\])?:(?: |$)"  # syslog, journalctl --output=short…
     r"| (?:stdout|stderr) [FP] | )"  # Kubernetes, RFC 3339
     r"|[\w.-]+ +\| |\(\w+ pid=\d+[^)]*\) "  # compose | Ray
     r"|\s+(?=\[(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d)"
 )
+_BLOB = re.compile(r"\[[\d.]+[BKMG] blob data\]")
 
 _SYSLOG_NAMES = {"kernel": "kernel", "systemd": "manager", "systemd-journald": "journald"}
 
@@ -39,8 +41,9 @@ _SYSLOG_NAMES = {"kernel": "kernel", "systemd": "manager", "systemd-journald": "
 class Record:
     """One line of a log. ``text`` is None where it can't be read; ``problem`` then says why.
 
-    ``time``: Unix seconds. ``origin`` is who wrote it: ``service``, ``manager`` (systemd about the unit),
-    ``journald`` (its note that it dropped messages) or ``kernel``.
+    ``unit`` and ``invocation`` are those of the start that it speaks of, where known. ``time``: Unix seconds.
+    ``origin`` is who wrote it: ``service``, ``manager`` (systemd about the unit), ``journald`` (its note that it
+    dropped messages) or ``kernel``.
     """
 
     text: str | None
@@ -50,6 +53,7 @@ class Record:
     pid: int | None = None
     origin: str = "service"
     problem: str | None = None
+    unit: str | None = None
 
 
 def journalctl_argv(invocation, follow=False, after_cursor=None):
@@ -125,11 +129,14 @@ class Decoder:
 def read_log(lines):
     """Yield the records of a saved log, an iterable of its lines; open the file in binary mode.
 
-    The cursor is ``line N``. Lines of ``journalctl --output=short`` keep their origin.
+    The cursor is ``line N``. Lines of ``journalctl --output=short`` keep their origin; what it left out because it is
+    no plain text, ``[163B blob data]``, is unreadable.
     """
     for number, line in enumerate(lines, 1):
         raw = line.encode("utf-8", "surrogateescape") if isinstance(line, str) else line
-        yield from _records({"__CURSOR": f"line {number}"}, raw.rstrip(b"\r\n"))
+        for record in _records({"__CURSOR": f"line {number}"}, raw.rstrip(b"\r\n")):
+            blob = record.text is not None and _BLOB.fullmatch(record.text)
+            yield replace(record, text=None, problem=f"journalctl printed {blob[0]}; save with --all") if blob else record
 
 
 def _records(entry, raw):
@@ -167,13 +174,20 @@ def _record(entry, text=None, problem=None):
         text=text,
         cursor=_field(entry, "__CURSOR"),
         time=int(stamp) / 1e6 if _number(stamp) else None,
-        invocation=_field(entry, "_SYSTEMD_INVOCATION_ID")
-        or _field(entry, "INVOCATION_ID")
-        or _field(entry, "OBJECT_SYSTEMD_INVOCATION_ID"),
+        invocation=_owner(entry, origin, "INVOCATION_ID"),
         pid=int(pid) if _number(pid) else None,
         origin=origin,
         problem=problem,
+        unit=_owner(entry, origin, "UNIT"),
     )
+
+
+def _owner(entry, origin, name):
+    """Return the unit or invocation that a record is about. journald's notes are about another than its own."""
+    if origin == "service":
+        return _field(entry, f"_SYSTEMD_{name}")
+    about = _field(entry, name) if origin == "manager" else None
+    return about or _field(entry, f"OBJECT_SYSTEMD_{name}")
 
 
 def _origin(entry):

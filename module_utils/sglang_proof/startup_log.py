@@ -6,6 +6,7 @@ Line formats: sglang 0.5.11 … 0.5.23, read from the sources and from runs of e
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,31 @@ from .failure import FailureLog
 from .journal import STAMP, Record
 
 READY = "The server is fired up and ready to roll!"
+
+# Which release has exactly these names of fields: SHA-256 of the sorted names. A post release has those of its base.
+_RELEASES = {
+    "f214f6c1d1c5": "0.5.11",
+    "ed77e6fb815c": "0.5.12",
+    "bc46bfd130f3": "0.5.13",
+    "9c382d6f5638": "0.5.14",
+    "335de71533f3": "0.5.15",
+    "77fa24bac4c0": "0.5.16",
+    "209c60dd8cbb": "0.5.17",
+    "41f16f23923e": "0.5.18",
+    "3208526e1cd2": "0.5.19",
+    "734c7a736d59": "0.5.20",
+    "15174833395c": "0.5.21",
+    "0b9a1b186c60": "0.5.22",
+    "59452ce9b463": "0.5.23",
+}
+# How a line begins or goes on that tells of a setting of which the engine made something else (0.5.11 … 0.5.23).
+_OVERRIDE = re.compile(
+    r"overriding |overrid(?:es|den) |(?:is|was|are|been) (?:re)?set to |(?:is )?adjusted to |was reduced |"
+    r"(?:is|are) (?:disabled|ignored|forced) (?:because|since|when|as|for|to)\b|will (?:fallback|fall back|be ignored)|"
+    r"mismatch: using |falls? ?back to |has no effect|KV pool holds \d+ tokens, fewer|"
+    r"automatically (?:set|enabl|disabl|adjust)",
+    re.IGNORECASE,
+)
 
 
 class Unreadable(ValueError):
@@ -32,6 +58,12 @@ class Echo:
     unreadable: frozenset
     record: Record
     problem: str | None = None
+
+    @property
+    def release(self):
+        """The SGLang whose fields these are: of a fork the release it comes from, if it adds none; None if unknown."""
+        names = " ".join(sorted([*self.values, *self.unreadable]))
+        return _RELEASES.get(hashlib.sha256(names.encode("utf-8", "replace")).hexdigest()[:12])
 
 
 @dataclass(frozen=True)
@@ -172,7 +204,8 @@ class StartupLog:
 
     ``heads`` are the beginnings of the statements looked for, for example "Initialized DFLASH draft runner.".
     ``ready`` is the record of the ready line. ``unreadable`` are records that may be evidence and can't be
-    read, ``problem`` says why; ``suppressed`` are journald's notes that it dropped messages. With one of
+    read, ``problem`` says why; ``overrides`` are the lines up to ready by which the engine says that it made
+    something else of a setting; ``suppressed`` are journald's notes that it dropped messages. With one of
     either, what is not there may have been said.
     """
 
@@ -182,6 +215,7 @@ class StartupLog:
         self.unreadable = []
         self.suppressed = []
         self.echoes = []
+        self.overrides = []
         self._failure = FailureLog()
 
     def add(self, record):
@@ -221,9 +255,11 @@ class StartupLog:
         elif body.strip() == READY and not speaker:
             self.ready = self.ready or record
         else:
+            if stamped and not self.ready and body not in self.overrides and _OVERRIDE.search(body):
+                self.overrides.append(body)
             self._failure.line(body, stamped, record)
             return
-        self._failure.progress(echo=bool(self.echoes))
+        self._failure.progress(echo=bool(self.echoes), ready=bool(self.ready))
 
     def _echo(self, text, record):
         try:

@@ -39,6 +39,33 @@ options:
       - The action plugin of the same name calls the module in slices and prints how the load goes on.
     type: int
     default: 0
+  stall:
+    description:
+      - Seconds without a byte read, memory taken, CPU used or a line logged that make a hang; it ends the wait before
+        O(timeout). 0 waits to the end. Ranks that wait for each other in NCCL compute, so they end at O(timeout).
+    type: int
+    default: 300
+  hold:
+    description: Seconds that the start must live after its ready line before it is asked for a generation.
+    type: int
+    default: 5
+  acceptance:
+    description:
+      - A probe of C(tokens) generated tokens must have at least C(floor) of them accepted per verification step. It says
+        something of a trained drafter only, and nothing where it is short.
+    type: dict
+    suboptions:
+      floor:
+        description: Tokens per step, C(spec_accept_length) of the engine.
+        type: float
+        required: true
+      tokens:
+        description: Length of the probe.
+        type: int
+        default: 256
+  resume:
+    description: What RV(resume) was at the end of the slice before.
+    type: dict
   generation:
     description: Whether the engine must answer a prompt. V(waived) needs O(generation_waiver).
     choices: [required, waived]
@@ -89,6 +116,18 @@ phase:
   description: How far the load has come, for people.
   type: str
   returned: when not finished
+moves:
+  description: What moves, C(312 MB read in 20 s), or that nothing does.
+  type: str
+  returned: when not finished
+usual:
+  description: Seconds that the last verified start took until it was ready.
+  type: int
+  returned: when not finished, and such a start is known
+resume:
+  description: For O(resume) of the next slice.
+  type: dict
+  returned: when not finished
 verdicts:
   description: "One dict for each setting and hop: setting, hop, verdict, declared, found, where, severity."
   type: list
@@ -122,6 +161,13 @@ ARGUMENTS = {
     "upto": {"type": "str", "choices": ["unit", "served"], "default": "served"},
     "timeout": {"type": "int", "default": 1800},
     "slice": {"type": "int", "default": 0},
+    "stall": {"type": "int", "default": 300},
+    "hold": {"type": "int", "default": 5},
+    "acceptance": {
+        "type": "dict",
+        "options": {"floor": {"type": "float", "required": True}, "tokens": {"type": "int", "default": 256}},
+    },
+    "resume": {"type": "dict"},
     "generation": {"type": "str", "choices": ["required", "waived"], "default": "required"},
     "generation_waiver": {
         "type": "dict",
@@ -142,13 +188,23 @@ def main():
         if module.params["upto"] == "unit":
             verdicts = startup.check_unit(Host(), plan, module.params["unit_path"])
             module.exit_json(changed=False, finished=True, verdicts=[asdict(v) for v in verdicts])
-        outcome = prove(module, plan, generate=waiver is None)
+        kept = kept_evidence(module.params["state_dir"])
+        outcome = prove(module, plan, kept, generate=waiver is None)
     except startup.NotProved as failure:
         not_proved(module, plan, failure)
     except (startup.CannotRead, ValueError) as error:
         module.fail_json(msg=str(error))
     if isinstance(outcome, startup.Pending):
-        module.exit_json(changed=False, finished=False, phase=outcome.phase, seconds=round(outcome.seconds))
+        usual = {"usual": round(kept["seconds"])} if kept and kept["seconds"] else {}
+        module.exit_json(
+            changed=False,
+            finished=False,
+            phase=outcome.phase,
+            seconds=round(outcome.seconds),
+            moves=outcome.moves,
+            resume=outcome.resume,
+            **usual,
+        )
     keep_state(module, plan, outcome)
     title = f"{plan.unit}  SGLang {plan.release}  invocation {outcome.start.invocation[:8]}"
     if outcome.seconds is not None:
@@ -163,7 +219,7 @@ def main():
     )
 
 
-def prove(module, plan, generate):
+def prove(module, plan, kept, generate):
     """Proved or Pending. A start that is older than the timeout and still not ready has failed."""
     host, params = Host(), module.params
     unit = host.unit(plan.unit)
@@ -176,14 +232,21 @@ def prove(module, plan, generate):
         plan,
         params["unit_path"],
         until=host.clock() + wait,
-        kept=kept_evidence(params["state_dir"]),
-        generate=generate,
-        key=read_key(params["key_file"]),
+        demands=startup.Demands(
+            generate=generate,
+            key=read_key(params["key_file"]),
+            acceptance=params["acceptance"],
+            hold=params["hold"],
+            stall=params["stall"],
+        ),
+        kept=kept,
+        resume=params["resume"],
     )
     if isinstance(outcome, startup.Pending) and outcome.seconds >= params["timeout"]:
+        moves = f", {outcome.moves}" if outcome.moves else ""
         raise startup.NotProved(
-            f"{plan.unit} is not ready {outcome.seconds:.0f} s after its start (timeout {params['timeout']} s), "
-            f"last phase: {outcome.phase}\n  next     journalctl -fu {plan.unit} on the host; if it still loads, raise "
+            f"{plan.unit} is not proved {outcome.seconds:.0f} s after its start (timeout {params['timeout']} s), "
+            f"last phase: {outcome.phase}{moves}\n  next     journalctl -fu {plan.unit} on the host; if it still loads, raise "
             "sglang_service_start_timeout and run again: it is not restarted"
         )
     return outcome

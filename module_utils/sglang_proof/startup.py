@@ -6,11 +6,14 @@ that a week-old process stays proved after its first lines were rotated away.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import asdict, dataclass, replace
 
+from . import redact
 from . import verdict as v
 from .journal import Decoder
+from .progress import Watch
 from .startup_log import READY, StartupLog, read_prefix
 
 PROMPT = "The quick brown fox"
@@ -43,11 +46,24 @@ class Start:
 
 
 @dataclass(frozen=True)
+class Demands:
+    """What a proof asks for beside the plan. Seconds; `acceptance`: {"floor": tokens per step, "tokens": of the probe}."""
+
+    generate: bool = True
+    key: str | None = None
+    acceptance: dict | None = None
+    hold: float = 0  # that the start must live after its ready line
+    stall: float = 0  # without a movement that make a hang; 0 waits to the deadline
+
+
+@dataclass(frozen=True)
 class Pending:
     """Nothing decisive until the end of this slice of the wait."""
 
     phase: str
     seconds: float  # since the process started
+    moves: str = ""  # what moves, or that nothing does
+    resume: dict | None = None  # for the next slice: `prove(resume=…)`
 
 
 @dataclass(frozen=True)
@@ -64,7 +80,7 @@ def check_unit(host, plan, unit_path):
     return _insist(plan, v.judge_unit(plan, evidence))
 
 
-def prove(host, plan, unit_path, until, kept=None, generate=True, key=None):
+def prove(host, plan, unit_path, until, demands=Demands(), kept=None, resume=None):
     """Proved, or Pending when `until` (host.clock) comes first. Raises NotProved, CannotRead.
 
     kept: what an earlier Proved of this plan left behind, `keep()`; it counts for the same start only.
@@ -75,27 +91,30 @@ def prove(host, plan, unit_path, until, kept=None, generate=True, key=None):
     process = host.process(unit.main_pid) if unit.main_pid else None
     if process is None:
         raise NotProved(_death(plan, unit, _read(host, plan, unit.invocation_id, unit.exec_main_start)), verdicts)
-    log = _read(host, plan, unit.invocation_id)
     start = Start(host.boot_id(), unit.invocation_id, unit.main_pid, unit.exec_main_start)
     evidence = replace(evidence, argv=process[0], environ=process[1])
     verdicts += _insist(plan, v.judge_process(plan, evidence))
 
-    if log.ready is None and kept and kept["start"] == start.to_dict() and kept["digest"] == plan.digest:
-        evidence, ready_after = _remember(evidence, kept), kept["seconds"]
-        ready_at = 0.0
-    else:
-        pending = _follow(host, plan, start, log, evidence, until)
-        if pending:
-            return pending
-        evidence = _hear(evidence, plan, log)
-        ready_at, ready_after = log.ready.time, log.ready.time - start.since
-    owner = _listener(host, plan, ready_at + PORT_GRACE, until)
-    if owner is None and host.now() < ready_at + PORT_GRACE:
-        return Pending("ready, but nobody listens on its port yet", host.now() - start.since)
-    evidence = _ask(host, plan, evidence, owner, generate, key)
+    if not (kept and kept["start"] == start.to_dict() and kept["digest"] == plan.digest):
+        kept = None
+    watched = _Watched(host, plan, start, evidence, kept, demands.stall, resume)
+    if not kept and not watched.wait(lambda: watched.log.ready, until):
+        return watched.pending(watched.log.phase)
+    # None: said, and since gone from the journal.
+    ready_at = watched.log.ready.time if watched.log.ready else None
+    seconds = ready_at - start.since if ready_at else kept["seconds"]
+    port_due, held = (ready_at or 0) + PORT_GRACE, (ready_at or 0) + demands.hold
+    owner = _listener(host, plan, port_due, until)
+    if owner is None and host.now() < port_due:
+        return watched.pending("ready, but nobody listens on its port yet")
+    if not watched.wait(lambda: host.now() >= held, until):
+        return watched.pending("ready, held for a while")
+    evidence = _ask(host, plan, watched.evidence(), owner, demands)
+    watched.catch_up()  # with what it said while it answered
+    evidence = replace(evidence, alarms=watched.evidence().alarms)
     verdicts = _insist(plan, v.judge(plan, evidence))
     _still(host, plan, start)  # ready is not healthy: it must have survived its first request
-    return Proved(evidence, verdicts, start, ready_after)
+    return Proved(evidence, verdicts, start, seconds)
 
 
 def keep(plan, proved):
@@ -106,13 +125,19 @@ def keep(plan, proved):
         "seconds": proved.seconds,
         "echo": asdict(proved.evidence.echo) if proved.evidence.echo else None,
         "lines": {head: [asdict(said) for said in lines] for head, lines in proved.evidence.lines.items()},
+        "alarms": {text: asdict(said) for text, said in proved.evidence.alarms.items()},
     }
 
 
 def _remember(evidence, kept):
-    echo = v.Said(**kept["echo"]) if kept["echo"] else None
-    lines = {head: [v.Said(**said) for said in lines] for head, lines in kept["lines"].items()}
-    return replace(evidence, echo=echo, lines=lines)
+    """The evidence with what was heard earlier of the same start: that was whole, and the journal may be so no more."""
+    echo, lines = evidence.echo, dict(evidence.lines)
+    if kept["echo"]:
+        known = v.Said(**kept["echo"])
+        echo = replace(known, fields={**(echo.fields if echo else {}), **known.fields})
+    lines.update({head: [v.Said(**said) for said in known] for head, known in kept["lines"].items() if known})
+    alarms = {text: v.Said(**said) for text, said in kept.get("alarms", {}).items()}
+    return replace(evidence, echo=echo, lines=lines, alarms={**evidence.alarms, **alarms})
 
 
 def _insist(plan, verdicts):
@@ -134,21 +159,39 @@ PHASES = (
 )
 
 
+def alarming(plan):
+    """The texts that must not be said: by nobody, or not where a setting is declared so."""
+    texts = [line["text"] for line in v.forbidden(plan)]
+    return texts + [text for expectation in plan.expectations for text in v.contradicting(expectation)]
+
+
 class _Log(StartupLog):
     """The start-up log of one invocation, fed with lines of the journal."""
 
     def __init__(self, plan):
         super().__init__({w["head"] for e in plan.expectations for w in e.witnesses if w["source"] == "line"})
         self._decoder = Decoder()
+        self._alarming = alarming(plan)
+        self._any = re.compile("|".join(map(re.escape, self._alarming)) or r"(?!)")
+        self.alarms = {}  # text → the first record with it, and its line
         self.cursor = None
+        self.last = None  # the newest record of the service
         self.phase = "starting Python"
 
     def feed(self, line):
         for record in self._decoder.feed(line):
             self.cursor = record.cursor or self.cursor
             self.add(record)
-            body = read_prefix(record.text or "")[1]
+            if record.origin != "service" or not record.text:
+                continue
+            self.last = record
+            body = read_prefix(record.text)[1]
             self.phase = next((phase for head, phase in PHASES if body.startswith(head)), self.phase)
+            # The echo repeats what was declared, whatever its words.
+            if not body.startswith("server_args=") and self._any.search(record.text):
+                for text in self._alarming:
+                    if text in record.text:
+                        self.alarms.setdefault(text, record)
 
     @property
     def gap(self):
@@ -160,42 +203,80 @@ class _Log(StartupLog):
 def _read(host, plan, invocation, kernel_since=None):
     """What the journal holds of a start; of one that ended also the kernel's kills, so that they are told apart."""
     log = _Log(plan)
-    lines = host.journal(invocation) if invocation else []
-    if kernel_since:
-        lines += host.kernel_journal(kernel_since)
-    for line in lines:
+    for line in host.journal(invocation) if invocation else ():
+        log.feed(line)
+    for line in host.kernel_journal(kernel_since) if kernel_since else ():
         log.feed(line)
     return log
 
 
-def _follow(host, plan, start, log, evidence, until):
-    """Until the ready line, None; Pending if `until` comes first. Raises NotProved at the first contradiction."""
-    _contradictions(plan, evidence, log)
-    if log.ready:
-        return None
-    for line in host.follow(start.invocation, log.cursor, until):
-        if line is not None:
-            log.feed(line)
-            continue
-        # A pause between lines: all that was said so far has been heard.
-        _contradictions(plan, evidence, log)
-        if log.ready:
-            return None
-        _still(host, plan, start)
-    return Pending(log.phase, host.now() - start.since)
+class _Watched:
+    """One start, heard and watched while it lives. `read`: the evidence of its unit and process."""
 
+    def __init__(self, host, plan, start, read, kept, stall, resume):
+        self.host, self.plan, self.start = host, plan, start
+        self.log = _read(host, plan, start.invocation)
+        self._read, self._kept, self._stall = read, kept, stall
+        self._watch = Watch(start.invocation, host.now(), resume)
 
-def _contradictions(plan, evidence, log):
-    heard = _hear(evidence, plan, log)
-    broken = v.contradicted(plan, heard)
-    if broken:
-        known = [*v.judge_unit(plan, heard), *v.judge_process(plan, heard), *v.judge_echoed(plan, heard)]
-        raise NotProved(v.sentence(plan, broken[0], known), [*known, *v.judge_effective(plan, heard)])
+    def evidence(self):
+        heard = _hear(self._read, self.plan, self.log)
+        return _remember(heard, self._kept) if self._kept else heard
+
+    def catch_up(self):
+        for line in self.host.journal(self.start.invocation, self.log.cursor):
+            self.log.feed(line)
+
+    def wait(self, reached, until):
+        """Whether `reached()` comes to hold before `until` (host.clock). NotProved: a contradiction, its end, a hang."""
+        self._contradictions()
+        if reached():
+            return True
+        for line in self.host.follow(self.start.invocation, self.log.cursor, until):
+            if line is not None:
+                self.log.feed(line)
+                continue
+            # A pause between lines: all that was said so far has been heard.
+            self._contradictions()
+            if reached():
+                return True
+            _still(self.host, self.plan, self.start)
+            self._insist_on_movement()
+        return False
+
+    def pending(self, phase):
+        now = self.host.now()
+        return Pending(phase, now - self.start.since, self._watch.describe(now), self._watch.to_dict())
+
+    def _contradictions(self):
+        plan, heard = self.plan, self.evidence()
+        broken = v.contradicted(plan, heard)
+        if broken:
+            known = [*v.judge_unit(plan, heard), *v.judge_process(plan, heard), *v.judge_echoed(plan, heard)]
+            raise NotProved(v.sentence(plan, broken[0], known), [*known, *v.judge_effective(plan, heard)])
+
+    def _insist_on_movement(self):
+        now, watch = self.host.now(), self._watch
+        if watch.is_due(now):
+            watch.look(now, self.host.usage(self._read.unit.control_group))
+        if self.log.last:
+            watch.heard(self.log.last.time)
+        if not self._stall or watch.quiet_for(now) < self._stall or self.log.ready:
+            return
+        pids = sorted(map(int, watch.usage))[:8]
+        last = f'"{redact.text(self.log.last.text)[:160]}" {_at(self.log.last)}' if self.log.last else "none"
+        raise NotProved(
+            f"{self.plan.unit} hangs: nothing has moved for {watch.quiet_for(now):.0f} s (limit {self._stall:.0f} s): no "
+            f"byte read, no memory taken, no CPU used, no line logged. Phase: {self.log.phase}\n"
+            f"  read in  /proc/PID/io and stat of its {len(watch.usage)} processes; last line of the start: {last}\n"
+            f"  next     head /proc/{{{','.join(map(str, pids))}}}/stack on the host shows what it waits for; then "
+            "ansible-playbook deploy.yml, or declare a larger sglang_service_stall_timeout"
+        )
 
 
 def _hear(evidence, plan, log):
     """The start-up log as evidence: only the fields that the plan asks for, so nothing else leaves the host."""
-    keys = {e.echoed_as for e in plan.expectations if e.echoed_as}
+    keys = {e.echoed_as for e in plan.expectations if e.echoed_as}.union(v.CHANGEABLE)
     echo = None
     if log.echo:
         values = {key: value for key, value in log.echo.values.items() if key in keys}
@@ -204,11 +285,14 @@ def _hear(evidence, plan, log):
         head: [v.Said(s.fields, f"journal {_at(s.record)}", s.speaker, s.problem, s.record.text) for s in statements]
         for head, statements in log.statements.items()
     }
+    alarms = {
+        text: v.Said({}, f"journal {_at(record)}", text=redact.text(record.text)) for text, record in log.alarms.items()
+    }
     if log.gap:  # what is not there may have been said: that is unreadable, not missing
         hidden = v.Said({}, f"journal of {plan.unit}", problem=log.gap)
         echo = echo or hidden
         lines = {head: said or [hidden] for head, said in lines.items()}
-    return replace(evidence, echo=echo, lines=lines)
+    return replace(evidence, echo=echo, lines=lines, alarms=alarms)
 
 
 def _at(record):
@@ -224,7 +308,7 @@ def _listener(host, plan, give_up, until):
         host.sleep(0.25)
 
 
-def _ask(host, plan, evidence, owner, generate, key):
+def _ask(host, plan, evidence, owner, demands):
     """The evidence with what the running server answers."""
     if owner is None:
         return evidence
@@ -235,16 +319,24 @@ def _ask(host, plan, evidence, owner, generate, key):
     address = f"http://{host.reachable(plan.host)}:{plan.port}"
     evidence = replace(
         evidence,
-        server_info=_said(host, f"{address}/server_info", key),
-        model_info=_said(host, f"{address}/model_info", key),
+        server_info=_said(host, f"{address}/server_info", demands.key),
+        model_info=_said(host, f"{address}/model_info", demands.key),
     )
-    if generate:
-        request = {"text": PROMPT, "sampling_params": {"max_new_tokens": 8, "temperature": 0}}
-        said = _said(host, f"{address}/generate", key, request, timeout=300)
+    if demands.generate:
+        said = _generate(host, address, demands.key, 8)
         if not said.problem and not said.fields.get("text"):
             said = replace(said, problem="it answered without a text")
         evidence = replace(evidence, generation=said)
+    if demands.acceptance:
+        probe = _generate(host, address, demands.key, demands.acceptance["tokens"], ignore_eos=True)
+        floor = {"floor": demands.acceptance["floor"]}
+        evidence = replace(evidence, acceptance=replace(probe, fields={**probe.fields, **floor}))
     return evidence
+
+
+def _generate(host, address, key, tokens, **sampling):
+    request = {"text": PROMPT, "sampling_params": {"max_new_tokens": tokens, "temperature": 0, **sampling}}
+    return _said(host, f"{address}/generate", key, request, timeout=300)
 
 
 def _said(host, url, key, body=None, timeout=30):
@@ -276,6 +368,10 @@ def _death(plan, unit, log, start=None):
         reason, where = "it was never started in this boot", f"systemctl status {plan.unit}"
     else:
         reason, where = f"the engine gave no reason; systemd says {unit.result or unit.sub_state}", "systemctl"
+    if cause and unit.result in ("signal", "oom-kill"):  # the same word for two deaths
+        killed = cause.kind == "killed_by_kernel"
+        told = "say the same" if killed else "name none of its processes: SGLang kills itself after such an error"
+        where += f"\n  systemd  says {unit.result}; the kernel's records {told}"
     again = f", systemd has started it {unit.n_restarts} more times" if unit.n_restarts else ""
     what = "ended during this start" if start else f"has no main process ({unit.active_state}/{unit.sub_state})"
     invocation = start.invocation if start else unit.invocation_id

@@ -92,6 +92,8 @@ class FakeHost:
         held = parse_properties(json.dumps({"data": [PROPERTIES]}))
         self.running = replace(held, invocation_id="i1", argv=made.argv, environment=made.environment)
         self.processes = {7: (made.argv, dict(made.environment))}
+        self.kernel = []  # lines of the kernel, of this boot
+        self.usages = {"7": [0, 0, 0.0]}  # process id → bytes read, resident bytes, CPU seconds; or a function of the time
         self.owner = Owner(True, "python (pid 7)", made.unit)
         self.answers = {
             "/server_info": {"internal_states": [{"effective_max_running_requests_per_dp": 4}]},
@@ -119,11 +121,15 @@ class FakeHost:
     def process(self, pid):
         return self.processes.get(pid)
 
-    def journal(self, invocation):
-        return [self._json(line, n) for n, line in enumerate(self.invocations.get(invocation, ()))]
+    def journal(self, invocation, after_cursor=None):
+        lines = [self._json(line, n) for n, line in enumerate(self.invocations.get(invocation, ()))]
+        return lines[int(after_cursor[1:]) + 1 :] if after_cursor else lines
 
-    def kernel_journal(self, _since):
-        return []
+    def kernel_journal(self, since):
+        return [self._json(line, 0, "kernel") for when, line in self.kernel if when >= since]
+
+    def usage(self, _group):
+        return self.usages(self.time) if callable(self.usages) else self.usages
 
     def follow(self, invocation, _cursor, deadline):
         while self.time < deadline:
@@ -133,7 +139,7 @@ class FakeHost:
                     event(self)
                 else:
                     self.invocations[invocation].append(event)
-                    yield self._json(event, 0)
+                    yield self._json(event, len(self.invocations[invocation]) - 1)
             self.time += 1
             yield None
 
@@ -150,12 +156,13 @@ class FakeHost:
     def dies(self, result="exit-code"):
         self.running = replace(self.running, main_pid=0, active_state="failed", sub_state="failed", result=result)
 
-    def _json(self, line, number):
+    def _json(self, line, number, transport="stdout"):
         entry = {
             "MESSAGE": line,
             "__CURSOR": f"c{number}",
             "__REALTIME_TIMESTAMP": str(int(self.time * 1e6)),
-            "_TRANSPORT": "stdout",
+            "_TRANSPORT": transport,
+            "_PID": "7",
         }
         return json.dumps(entry).encode()
 

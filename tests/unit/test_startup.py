@@ -135,7 +135,7 @@ def test_an_empty_generation_is_no_generation():
     host = FakeHost(PLAN, start_lines(PLAN))
     host.answers["/generate"] = {"text": ""}
     assert "generation: declared an answer, the evidence cannot be read" in failure(host)
-    assert prove(host, generate=False)
+    assert prove(host, demands=startup.Demands(generate=False))
 
 
 def test_a_process_that_carries_another_plan_is_found_before_its_log_is_read():

@@ -246,8 +246,9 @@ def prove(module, plan, kept, generate):
         moves = f", {outcome.moves}" if outcome.moves else ""
         raise startup.NotProved(
             f"{plan.unit} is not proved {outcome.seconds:.0f} s after its start (timeout {params['timeout']} s), "
-            f"last phase: {outcome.phase}{moves}\n  next     journalctl -fu {plan.unit} on the host; if it still loads, raise "
-            "sglang_service_start_timeout and run again: it is not restarted"
+            f"last phase: {outcome.phase}{moves}\n"
+            f"  next     journalctl -fu {plan.unit} on the host; if it still loads, raise sglang_service_start_timeout "
+            "and run again: it is not restarted"
         )
     return outcome
 

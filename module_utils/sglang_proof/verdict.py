@@ -134,20 +134,20 @@ def start_differences(plan, argv, environment):
     if tuple(argv) != plan.argv:
         for expectation in plan.expectations:
             if expectation.carrier.startswith("--"):
-                wanted, seen = option_value(plan.argv, expectation.carrier), option_value(argv, expectation.carrier)
-                if wanted != seen:
-                    differences.append((expectation.setting, shown(expectation.value), shown(seen)))
+                found = option_value(argv, expectation.carrier)
+                if found != option_value(plan.argv, expectation.carrier):
+                    differences.append((expectation.setting, shown(expectation.value), shown(found)))
         if not differences:
             shown_argv = [" ".join(redact.argv(arguments)) or "nothing" for arguments in (plan.argv, argv)]
             differences.append(("command", *shown_argv))
     carried = {expectation.carrier: expectation.setting for expectation in plan.expectations}
+    wanted, seen = redact.mapping(plan.environment), redact.mapping(environment)
     for name, value in plan.environment.items():
         if name != DIGEST_VARIABLE and environment.get(name) != value:
-            values = redact.mapping({name: value}), redact.mapping({name: environment.get(name)})
-            differences.append((carried.get(name, name), *(shown(each[name]) for each in values)))
+            differences.append((carried.get(name, name), wanted[name], shown(seen.get(name))))
     for name in sorted(environment):
         if name.startswith("SGLANG_") and name not in plan.environment:
-            differences.append((name, "none", redact.mapping(environment)[name]))
+            differences.append((name, "none", seen[name]))
     if not differences and environment.get(DIGEST_VARIABLE) != plan.digest:
         # Argv and environment agree, but a model, the engine or the unit's limits were others when it was started.
         differences.append(("plan", plan.digest, shown(environment.get(DIGEST_VARIABLE))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from dataclasses import replace
 
 from ansible.module_utils.sglang_host import Owner
@@ -51,6 +52,17 @@ def make_plan(release="0.5.13", facts=None, **changes):
     return plan.make("k26", PYTHON, declaration, facts)
 
 
+def with_alarms(made, forbidden=(), contradict=None):
+    """A plan with lines that must not be said. contradict: setting → texts."""
+    contradict = contradict or {}
+    made = copy(made)
+    expectations = [copy(expectation) for expectation in made.expectations]
+    for expectation in expectations:
+        vars(expectation)["contradict"] = tuple(contradict.get(expectation.setting, ()))
+    vars(made).update(forbidden=tuple(forbidden), expectations=tuple(expectations))
+    return made
+
+
 DRAFT_LINE = (
     "[2026-11-29 14:16:09] Initialized DFLASH draft runner. attention_backend=triton, model=DFlashDraftModel, "
     "block_size=8, draft_window_size={window}, compact_cache={compact}"
@@ -88,6 +100,7 @@ class FakeHost:
         self.made = made
         self.time = 1000.0
         self.invocations = {"i1": list(lines)}  # invocation → lines of its start
+        self.written = {}  # (invocation, number of a line) → when it was first seen
         self.coming = []  # what happens while somebody follows: lines, or callables that change this host
         held = parse_properties(json.dumps({"data": [PROPERTIES]}))
         self.running = replace(held, invocation_id="i1", argv=made.argv, environment=made.environment)
@@ -122,11 +135,14 @@ class FakeHost:
         return self.processes.get(pid)
 
     def journal(self, invocation, after_cursor=None):
-        lines = [self._json(line, n) for n, line in enumerate(self.invocations.get(invocation, ()))]
+        lines = [
+            self._json(line, n, self.written.setdefault((invocation, n), self.time))
+            for n, line in enumerate(self.invocations.get(invocation, ()))
+        ]
         return lines[int(after_cursor[1:]) + 1 :] if after_cursor else lines
 
     def kernel_journal(self, since):
-        return [self._json(line, 0, "kernel") for when, line in self.kernel if when >= since]
+        return [self._json(line, 0, when, "kernel") for when, line in self.kernel if when >= since]
 
     def usage(self, _group):
         return self.usages(self.time) if callable(self.usages) else self.usages
@@ -139,7 +155,8 @@ class FakeHost:
                     event(self)
                 else:
                     self.invocations[invocation].append(event)
-                    yield self._json(event, len(self.invocations[invocation]) - 1)
+                    number = len(self.invocations[invocation]) - 1
+                    yield self._json(event, number, self.written.setdefault((invocation, number), self.time))
             self.time += 1
             yield None
 
@@ -156,11 +173,11 @@ class FakeHost:
     def dies(self, result="exit-code"):
         self.running = replace(self.running, main_pid=0, active_state="failed", sub_state="failed", result=result)
 
-    def _json(self, line, number, transport="stdout"):
+    def _json(self, line, number, when, transport="stdout"):
         entry = {
             "MESSAGE": line,
             "__CURSOR": f"c{number}",
-            "__REALTIME_TIMESTAMP": str(int(self.time * 1e6)),
+            "__REALTIME_TIMESTAMP": str(int(when * 1e6)),
             "_TRANSPORT": transport,
             "_PID": "7",
         }

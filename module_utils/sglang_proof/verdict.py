@@ -138,8 +138,10 @@ def start_differences(plan, argv, environment):
                 if found != option_value(plan.argv, expectation.carrier):
                     differences.append((expectation.setting, shown(expectation.value), shown(found)))
         if not differences:
-            shown_argv = [" ".join(redact.argv(arguments)) or "nothing" for arguments in (plan.argv, argv)]
-            differences.append(("command", *shown_argv))
+            pairs = enumerate(zip(plan.argv, argv))
+            same_until = next((n for n, (a, b) in pairs if a != b), min(len(plan.argv), len(argv)))
+            rest = [" ".join(redact.argv(arguments)[same_until:]) or "nothing" for arguments in (plan.argv, argv)]
+            differences.append(("command", *rest))
     carried = {expectation.carrier: expectation.setting for expectation in plan.expectations}
     wanted, seen = redact.mapping(plan.environment), redact.mapping(environment)
     for name, value in plan.environment.items():
@@ -408,7 +410,7 @@ def table(plan, verdicts, *, title, notes=(), passed):
     for v in verdicts:
         if v.setting not in settings and (v.hop == "served" or v.verdict != MATCH):
             read_in = _brief(f"{v.where} {v.says}".strip())
-            rows.append([v.setting, shown(v.declared), "-", _brief(shown(v.found)), v.verdict + _star(v), read_in])
+            rows.append([v.setting, _brief(shown(v.declared)), "-", _brief(shown(v.found)), v.verdict + _star(v), read_in])
     columns = ["setting", "declared", "echoed", "effective", "verdict", "read in"]
     return {"key": plan.unit, "title": title, "columns": columns, "rows": rows, "notes": list(notes), "passed": passed}
 

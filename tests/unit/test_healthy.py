@@ -145,9 +145,7 @@ def test_a_healthy_start_is_proved(name, life):
 
 
 @pytest.mark.parametrize("name", STARTS)
-@pytest.mark.parametrize(
-    "setting, value", [("tp", 4), ("kv_cache_dtype", "bfloat16"), ("draft_attention_backend", "flashinfer")]
-)
+@pytest.mark.parametrize("setting, value", [("tp", 4), ("kv_cache_dtype", "bfloat16"), ("attention_backend", "flashinfer")])
 def test_the_same_start_proves_no_other_declaration(name, setting, value):
     with pytest.raises(startup.NotProved, match=f"{setting}: declared {value}, found"):
         proved(on_a_host(name, made(name, **{setting: value})))

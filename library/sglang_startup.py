@@ -75,7 +75,9 @@ options:
     description: Why no generation is asked for, C(reason), and C(until) which day (YYYY-MM-DD) that is accepted.
     type: dict
   key_file:
-    description: File on the host with the API key of the service.
+    description:
+      - File on the host with the API key, one line C(api-key: "…"), as O(sglang_plan#module:key_file). A request without the
+        key must be refused then.
     type: path
   state_dir:
     description:
@@ -150,7 +152,7 @@ from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.sglang_host import Host
-from ansible.module_utils.sglang_proof import startup, verdict
+from ansible.module_utils.sglang_proof import key_file, startup, verdict
 from ansible.module_utils.sglang_proof.plan import Plan
 
 STATE_VERSION = 1
@@ -234,7 +236,7 @@ def prove(module, plan, kept, generate):
         until=host.clock() + wait,
         demands=startup.Demands(
             generate=generate,
-            key=read_key(params["key_file"]),
+            key=key_file.read(params["key_file"]) if params["key_file"] else None,
             acceptance=params["acceptance"],
             hold=params["hold"],
             stall=params["stall"],
@@ -281,16 +283,6 @@ def accepted_waiver(params):
             "Declare a new date in sglang_service_generation_waiver, or require the generation again"
         )
     return f"generation: not asked, waived until {until}: {reason}"
-
-
-def read_key(path):
-    if not path:
-        return None
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read().strip()
-    except OSError as error:
-        raise startup.CannotRead(f"the API key in {path} cannot be read: {error.strerror}") from None
 
 
 def state_path(directory):

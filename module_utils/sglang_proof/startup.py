@@ -322,6 +322,8 @@ def _ask(host, plan, evidence, owner, demands):
         server_info=_said(host, f"{address}/server_info", demands.key),
         model_info=_said(host, f"{address}/model_info", demands.key),
     )
+    if demands.key:
+        evidence = replace(evidence, keyless=_said(host, f"{address}/model_info", None))
     if demands.generate:
         said = _generate(host, address, demands.key, 8)
         if not said.problem and not said.fields.get("text"):

@@ -45,6 +45,7 @@ class Evidence:
     server_info: Said | None = None
     model_info: Said | None = None
     listener: Said | None = None  # fields: {"ours": bool, "owner": "python (pid 7)"}
+    keyless: Said | None = None  # what a request without the API key is answered
     generation: Said | None = None  # fields: {"text": …, "meta_info": …}
     acceptance: Said | None = None  # the same of a longer probe, and {"floor": tokens per step}
 
@@ -245,6 +246,11 @@ def judge_served(plan, evidence):
         if witness["hop"] == "served"
     ]
     verdicts += _changed(plan, evidence)
+    if evidence.keyless is not None:
+        said = evidence.keyless
+        refused = " answered 401 " in (said.problem or "")
+        found = said.problem or "an answer without a key"
+        verdicts.append(Verdict("api_key", "served", MATCH if refused else DIFFERS, "needed", found, said.where))
     if evidence.generation is not None:
         said = evidence.generation
         verdict = UNREADABLE if said.problem else MATCH

@@ -137,8 +137,9 @@ def is_refused_with_a_secret():
     ],
 )
 def test_a_secret_of_the_engine_never_leaves_the_host(startup, host, tmp_path):
-    key_file, state = tmp_path / "key", tmp_path / "state"
-    key_file.write_text(SECRET)
+    key_file, state = tmp_path / "key.yaml", tmp_path / "state"
+    key_file.write_text(f'api-key: "{SECRET}"')
+    key_file.chmod(0o640)
     state.mkdir()
     forbidden = [{"text": "must not be said", "severity": "critical", "reason": "a test"}]
     plan = with_alarms(PLAN, forbidden=forbidden)

@@ -376,3 +376,21 @@ def test_the_kernels_kill_of_an_earlier_start_explains_nothing():
     host.dies("signal")
     host.kernel = [(900, OOM_KILL)]  # the same process id, before this start
     assert OOM_KILL not in failure(host)
+
+
+def test_an_engine_that_should_need_a_key_must_refuse_a_request_without_it():
+    host = FakeHost(PLAN, start_lines(PLAN))
+    with_key = demands(key="sk-1")
+    assert "api_key: declared needed, found an answer without a key (served hop, differs)" in failure(host, demands=with_key)
+    answer = host.get
+
+    def get(url, key=None, *rest):
+        if key != "sk-1":
+            raise startup.CannotRead(f"{url} answered 401 Unauthorized")
+        return answer(url, key, *rest)
+
+    host.get = get
+    assert prove(host, demands=with_key)
+    assert "model: declared /srv/models/tiny-qwen3, the evidence cannot be read" in failure(
+        host, demands=demands(key="sk-2")
+    )

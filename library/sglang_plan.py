@@ -45,7 +45,8 @@ options:
     default: {}
   key_file:
     description:
-      - File on the host with the API key, the engine's C(--config); one line C(api-key: "…"), readable by the service's user
+      - >-
+        File on the host with the API key, the engine's C(--config); one line C(api-key: "…"), readable by the service's user
         and by no others. A key on a command line can be read by every user of the host, so C(--api-key) is refused.
     type: path
   inputs:

@@ -76,7 +76,8 @@ options:
     type: dict
   key_file:
     description:
-      - File on the host with the API key, one line C(api-key: "…"), as O(sglang_plan#module:key_file). A request without the
+      - >-
+        File on the host with the API key, one line C(api-key: "…"), as O(sglang_plan#module:key_file). A request without the
         key must be refused then.
     type: path
   state_dir:

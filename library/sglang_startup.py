@@ -153,7 +153,7 @@ from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.sglang_host import Host
-from ansible.module_utils.sglang_proof import key_file, startup, verdict
+from ansible.module_utils.sglang_proof import hearing, key_file, startup, verdict
 from ansible.module_utils.sglang_proof.plan import Plan
 
 STATE_VERSION = 1
@@ -198,7 +198,7 @@ def main():
     except (startup.CannotRead, ValueError) as error:
         module.fail_json(msg=str(error))
     if isinstance(outcome, startup.Pending):
-        usual = {"usual": round(kept["seconds"])} if kept and kept["seconds"] else {}
+        usual = {"usual": round(kept["seconds"])} if kept else {}
         module.exit_json(
             changed=False,
             finished=False,
@@ -209,9 +209,9 @@ def main():
             **usual,
         )
     keep_state(module, plan, outcome)
-    title = f"{plan.unit}  SGLang {plan.release}  invocation {outcome.start.invocation[:8]}"
-    if outcome.seconds is not None:
-        title += f"  ready after {outcome.seconds:.0f} s"
+    title = (
+        f"{plan.unit}  SGLang {plan.release}  invocation {outcome.start.invocation[:8]}  ready after {outcome.seconds:.0f} s"
+    )
     notes = [*plan.notes, *([waiver] if waiver else [])]
     module.exit_json(
         changed=False,
@@ -310,7 +310,7 @@ def keep_state(module, plan, proved):
         return
     with open(module.params["unit_path"], encoding="utf-8") as file:
         unit = file.read()
-    state = {"version": STATE_VERSION, "plan": plan.to_dict(), "unit": unit, "evidence": startup.keep(plan, proved)}
+    state = {"version": STATE_VERSION, "plan": plan.to_dict(), "unit": unit, "evidence": hearing.keep(plan, proved)}
     with tempfile.NamedTemporaryFile("w", dir=directory, delete=False, encoding="utf-8") as file:
         json.dump(state, file, indent=1, sort_keys=True)
     os.chmod(file.name, 0o600)

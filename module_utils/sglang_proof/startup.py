@@ -1,20 +1,16 @@
 """Watches one start of a unit until it is proved or broken. All I/O is in the `host` that is handed in.
 
-A start is an invocation of systemd; nothing is selected by time. What the engine said is kept when it was read (Kept), so
-that a week-old process stays proved after its first lines were rotated away.
+A start is an invocation of systemd; nothing is selected by time.
 """
 
 from __future__ import annotations
 
-import re
-import time
 from dataclasses import asdict, dataclass, replace
 
 from . import redact
 from . import verdict as v
-from .journal import Decoder
+from .hearing import Log, at, hear, remember
 from .progress import Watch
-from .startup_log import READY, StartupLog, read_prefix
 
 PROMPT = "The quick brown fox"
 PORT_GRACE = 60  # seconds from the ready line to a listening port: up to 0.5.17 the line can come first
@@ -71,7 +67,7 @@ class Proved:
     evidence: v.Evidence
     verdicts: list
     start: Start
-    seconds: float | None  # from the start of the process to its ready line; None if that line is gone from the journal
+    seconds: float  # from the start of the process to its ready line
 
 
 def check_unit(host, plan, unit_path):
@@ -100,14 +96,13 @@ def prove(host, plan, unit_path, until, demands=Demands(), kept=None, resume=Non
     watched = _Watched(host, plan, start, evidence, kept, demands.stall, resume)
     if not kept and not watched.wait(lambda: watched.log.ready, until):
         return watched.pending(watched.log.phase)
-    # None: said, and since gone from the journal.
-    ready_at = watched.log.ready.time if watched.log.ready else None
-    seconds = ready_at - start.since if ready_at else kept["seconds"]
-    port_due, held = (ready_at or 0) + PORT_GRACE, (ready_at or 0) + demands.hold
-    owner = _listener(host, plan, port_due, until)
-    if owner is None and host.now() < port_due:
+    log = watched.log
+    seconds = log.ready.time - start.since if log.ready else kept["seconds"]
+    ready_at = start.since + seconds
+    owner = _listener(host, plan, ready_at + PORT_GRACE, until)
+    if owner is None and host.now() < ready_at + PORT_GRACE:
         return watched.pending("ready, but nobody listens on its port yet")
-    if not watched.wait(lambda: host.now() >= held, until):
+    if not watched.wait(lambda: host.now() >= ready_at + demands.hold, until):
         return watched.pending("ready, held for a while")
     evidence = _ask(host, plan, watched.evidence(), owner, demands)
     watched.catch_up()  # with what it said while it answered
@@ -117,29 +112,6 @@ def prove(host, plan, unit_path, until, demands=Demands(), kept=None, resume=Non
     return Proved(evidence, verdicts, start, seconds)
 
 
-def keep(plan, proved):
-    """What is worth keeping of a proved start: JSON data for `prove(kept=…)`."""
-    return {
-        "start": proved.start.to_dict(),
-        "digest": plan.digest,
-        "seconds": proved.seconds,
-        "echo": asdict(proved.evidence.echo) if proved.evidence.echo else None,
-        "lines": {head: [asdict(said) for said in lines] for head, lines in proved.evidence.lines.items()},
-        "alarms": {text: asdict(said) for text, said in proved.evidence.alarms.items()},
-    }
-
-
-def _remember(evidence, kept):
-    """The evidence with what was heard earlier of the same start: that was whole, and the journal may be so no more."""
-    echo, lines = evidence.echo, dict(evidence.lines)
-    if kept["echo"]:
-        known = v.Said(**kept["echo"])
-        echo = replace(known, fields={**(echo.fields if echo else {}), **known.fields})
-    lines.update({head: [v.Said(**said) for said in known] for head, known in kept["lines"].items() if known})
-    alarms = {text: v.Said(**said) for text, said in kept.get("alarms", {}).items()}
-    return replace(evidence, echo=echo, lines=lines, alarms={**evidence.alarms, **alarms})
-
-
 def _insist(plan, verdicts):
     broken = v.first_broken(verdicts)
     if broken:
@@ -147,62 +119,9 @@ def _insist(plan, verdicts):
     return verdicts
 
 
-# What a person wants to know of a load of ten minutes: the beginnings of lines, in their order, and what they mean.
-PHASES = (
-    ("server_args=", "arguments resolved, starting workers"),
-    ("Load weight begin", "loading weights"),
-    ("Load weight end", "weights loaded"),
-    ("Capture ", "capturing CUDA graphs"),
-    ("max_total_num_tokens=", "memory allocated"),
-    ("INFO:     Uvicorn running", "warming up"),
-    (READY, "ready"),
-)
-
-
-def alarming(plan):
-    """The texts that must not be said: by nobody, or not where a setting is declared so."""
-    texts = [line["text"] for line in v.forbidden(plan)]
-    return texts + [text for expectation in plan.expectations for text in v.contradicting(expectation)]
-
-
-class _Log(StartupLog):
-    """The start-up log of one invocation, fed with lines of the journal."""
-
-    def __init__(self, plan):
-        super().__init__({w["head"] for e in plan.expectations for w in e.witnesses if w["source"] == "line"})
-        self._decoder = Decoder()
-        self._alarming = alarming(plan)
-        self._any = re.compile("|".join(map(re.escape, self._alarming)) or r"(?!)")
-        self.alarms = {}  # text → the first record with it, and its line
-        self.cursor = None
-        self.last = None  # the newest record of the service
-        self.phase = "starting Python"
-
-    def feed(self, line):
-        for record in self._decoder.feed(line):
-            self.cursor = record.cursor or self.cursor
-            self.add(record)
-            if record.origin != "service" or not record.text:
-                continue
-            self.last = record
-            body = read_prefix(record.text)[1]
-            self.phase = next((phase for head, phase in PHASES if body.startswith(head)), self.phase)
-            # The echo repeats what was declared, whatever its words.
-            if not body.startswith("server_args=") and self._any.search(record.text):
-                for text in self._alarming:
-                    if text in record.text:
-                        self.alarms.setdefault(text, record)
-
-    @property
-    def gap(self):
-        """Why something may be missing that was said, or None."""
-        lost = next(iter([*self.unreadable, *self.suppressed]), None)
-        return lost and (lost.problem or lost.text)
-
-
 def _read(host, plan, invocation, kernel_since=None):
     """What the journal holds of a start; of one that ended also the kernel's kills, so that they are told apart."""
-    log = _Log(plan)
+    log = Log(plan)
     for line in host.journal(invocation) if invocation else ():
         log.feed(line)
     for line in host.kernel_journal(kernel_since) if kernel_since else ():
@@ -220,8 +139,8 @@ class _Watched:
         self._watch = Watch(start.invocation, host.now(), resume)
 
     def evidence(self):
-        heard = _hear(self._read, self.plan, self.log)
-        return _remember(heard, self._kept) if self._kept else heard
+        heard = hear(self._read, self.plan, self.log)
+        return remember(heard, self._kept) if self._kept else heard
 
     def catch_up(self):
         for line in self.host.journal(self.start.invocation, self.log.cursor):
@@ -246,7 +165,8 @@ class _Watched:
 
     def pending(self, phase):
         now = self.host.now()
-        return Pending(phase, now - self.start.since, self._watch.describe(now), self._watch.to_dict())
+        moves = "" if self.log.ready else self._watch.describe(now)
+        return Pending(phase, now - self.start.since, moves, self._watch.to_dict())
 
     def _contradictions(self):
         plan, heard = self.plan, self.evidence()
@@ -264,7 +184,7 @@ class _Watched:
         if not self._stall or watch.quiet_for(now) < self._stall or self.log.ready:
             return
         pids = sorted(map(int, watch.usage))[:8]
-        last = f'"{redact.text(self.log.last.text)[:160]}" {_at(self.log.last)}' if self.log.last else "none"
+        last = f'"{redact.text(self.log.last.text)[:160]}" {at(self.log.last)}' if self.log.last else "none"
         raise NotProved(
             f"{self.plan.unit} hangs: nothing has moved for {watch.quiet_for(now):.0f} s (limit {self._stall:.0f} s): no "
             f"byte read, no memory taken, no CPU used, no line logged. Phase: {self.log.phase}\n"
@@ -272,31 +192,6 @@ class _Watched:
             f"  next     head /proc/{{{','.join(map(str, pids))}}}/stack on the host shows what it waits for; then "
             "ansible-playbook deploy.yml, or declare a larger sglang_service_stall_timeout"
         )
-
-
-def _hear(evidence, plan, log):
-    """The start-up log as evidence: only the fields that the plan asks for, so nothing else leaves the host."""
-    keys = {e.echoed_as for e in plan.expectations if e.echoed_as}.union(v.CHANGEABLE)
-    echo = None
-    if log.echo:
-        values = {key: value for key, value in log.echo.values.items() if key in keys}
-        echo = v.Said(values, f"server_args= {_at(log.echo.record)}", problem=log.echo.problem)
-    lines = {
-        head: [v.Said(s.fields, f"journal {_at(s.record)}", s.speaker, s.problem, s.record.text) for s in statements]
-        for head, statements in log.statements.items()
-    }
-    alarms = {
-        text: v.Said({}, f"journal {_at(record)}", text=redact.text(record.text)) for text, record in log.alarms.items()
-    }
-    if log.gap:  # what is not there may have been said: that is unreadable, not missing
-        hidden = v.Said({}, f"journal of {plan.unit}", problem=log.gap)
-        echo = echo or hidden
-        lines = {head: said or [hidden] for head, said in lines.items()}
-    return replace(evidence, echo=echo, lines=lines, alarms=alarms)
-
-
-def _at(record):
-    return time.strftime("%H:%M:%S", time.localtime(record.time))
 
 
 def _listener(host, plan, give_up, until):
@@ -364,7 +259,7 @@ def _death(plan, unit, log, start=None):
     if cause:
         reason, where = (
             cause.sentence,
-            f"journal of {plan.unit}, {_at(cause.record)}" if cause.record else "the journal",
+            f"journal of {plan.unit}, {at(cause.record)}" if cause.record else "the journal",
         )
     elif not unit.invocation_id:
         reason, where = "it was never started in this boot", f"systemctl status {plan.unit}"

@@ -275,7 +275,7 @@ def _changed(plan, evidence):
     asked += [(evidence.model_info, ["weight_version"])]
     asked += [(state, THRESHOLDS) for state in _replicas(evidence.server_info)]
     started = (evidence.echo or evidence.server_info or Said({}, "")).fields
-    mend = f"it was changed through the API: systemctl restart {plan.unit} on the host; then playbooks/verify.yml"
+    mend = f"it was changed through the API: systemctl restart {plan.unit} on the host; then ansible-playbook deploy.yml"
     for said, keys in asked:
         for key in keys:
             if said is None or key not in started or key not in said.fields or same(said.fields[key], started[key]):

@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.sglang_proof import contract, plan, startup, verdict
+from ansible.module_utils.sglang_proof import contract, hearing, plan, startup, verdict
+from ansible.module_utils.sglang_proof.startup_log import READY
 from stage import PYTHON, UNIT_PATH, FakeHost, engine
 
 CORPUS = Path(__file__).with_name("corpus")
@@ -104,7 +105,7 @@ def as_bytes(name):
 def aged(name):
     """Days later the journal has rotated all lines of the start away."""
     host = on_a_host(name)
-    kept = json.loads(json.dumps(startup.keep(host.made, proved(host))))
+    kept = json.loads(json.dumps(hearing.keep(host.made, proved(host))))
     host.invocations["i1"] = ["[2026-12-06 09:00:00] Decode batch, #running-req: 1"]
     host.written.clear()
     host.sleep(7 * 86400)
@@ -114,8 +115,8 @@ def aged(name):
 def half_rotated(name):
     """The ready line is still there, the evidence is not."""
     host = on_a_host(name)
-    kept = json.loads(json.dumps(startup.keep(host.made, proved(host))))
-    ready = next(n for n, line in enumerate(lines(name)) if startup.READY in line)
+    kept = json.loads(json.dumps(hearing.keep(host.made, proved(host))))
+    ready = next(n for n, line in enumerate(lines(name)) if READY in line)
     host.invocations["i1"] = lines(name)[ready:]
     return proved(host, kept=kept)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from ansible.module_utils.sglang_host import Owner
-from ansible.module_utils.sglang_proof import startup, verdict
+from ansible.module_utils.sglang_proof import hearing, startup, verdict
 from stage import (
     DRAFT_LINE,
     POOL_LINE,
@@ -157,7 +157,7 @@ def test_a_process_that_carries_another_plan_is_found_before_its_log_is_read():
 
 def test_kept_evidence_proves_the_same_start_after_its_lines_were_rotated_away():
     host = FakeHost(PLAN, start_lines(PLAN))
-    kept = startup.keep(PLAN, prove(host))
+    kept = hearing.keep(PLAN, prove(host))
     host.invocations["i1"] = []
     assert prove(host, kept=kept).verdicts
     host.starts_again("i2")
@@ -167,14 +167,14 @@ def test_kept_evidence_proves_the_same_start_after_its_lines_were_rotated_away()
 
 def test_kept_evidence_of_another_plan_proves_nothing():
     host = FakeHost(PLAN, start_lines(PLAN))
-    kept = {**startup.keep(PLAN, prove(host)), "digest": "another"}
+    kept = {**hearing.keep(PLAN, prove(host)), "digest": "another"}
     host.invocations["i1"] = []
     assert isinstance(prove(host, seconds=5, kept=kept), startup.Pending)
 
 
 def test_nothing_but_what_the_plan_asks_for_is_kept():
     lines = start_lines(PLAN, api_key="sk-very-secret")
-    kept = startup.keep(PLAN, prove(FakeHost(PLAN, lines)))
+    kept = hearing.keep(PLAN, prove(FakeHost(PLAN, lines)))
     assert "sk-very-secret" not in str(kept)
 
 
@@ -256,7 +256,7 @@ def test_a_hold_longer_than_the_slice_goes_on_in_the_next():
 
 def test_an_old_process_is_not_held_again():
     host = FakeHost(PLAN, start_lines(PLAN))
-    kept = startup.keep(PLAN, prove(host))
+    kept = hearing.keep(PLAN, prove(host))
     host.invocations["i1"] = []
     host.sleep(600)
     assert prove(host, seconds=0, kept=kept, demands=demands(hold=5))
@@ -313,7 +313,7 @@ def test_a_forbidden_line_that_only_warns_is_kept_and_printed_with_a_star():
     host = FakeHost(PLAN, [*start_lines(PLAN)[:3], NO_SAMPLING, READY_LINE])
     plan = forbidding("warning")
     proved = startup.prove(host, plan, UNIT_PATH, until=host.clock() + LATER)
-    kept = startup.keep(plan, proved)
+    kept = hearing.keep(plan, proved)
     host.invocations["i1"] = []
     again = startup.prove(host, plan, UNIT_PATH, until=host.clock() + LATER, kept=kept)
     for outcome in (proved, again):
@@ -394,3 +394,17 @@ def test_an_engine_that_should_need_a_key_must_refuse_a_request_without_it():
     assert "model: declared /srv/models/tiny-qwen3, the evidence cannot be read" in failure(
         host, demands=demands(key="sk-2")
     )
+
+
+def test_kept_evidence_does_not_hide_what_the_same_start_says_later():
+    host = FakeHost(PLAN, start_lines(PLAN))
+    kept = hearing.keep(PLAN, prove(host))
+    host.invocations["i1"].append(DRAFT_LINE.format(window=64, compact=True))
+    assert "window: declared 2048, found 64 (effective hop, differs)" in failure(host, kept=kept)
+
+
+def test_dropped_messages_of_later_days_are_no_alarm():
+    host = FakeHost(PLAN, start_lines(PLAN))
+    kept = hearing.keep(PLAN, prove(host))
+    host.invocations["i1"] = [None]  # a message that cannot be read
+    assert prove(host, kept=kept)

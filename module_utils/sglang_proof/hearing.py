@@ -29,8 +29,7 @@ PHASES = (
 
 def alarming(plan):
     """The texts that must not be said: by nobody, or not where a setting is declared so."""
-    texts = [line["text"] for line in v.forbidden(plan)]
-    return texts + [text for expectation in plan.expectations for text in v.contradicting(expectation)]
+    return [line["text"] for line in plan.forbidden] + [text for e in plan.expectations for text in e.contradict]
 
 
 class Log(StartupLog):

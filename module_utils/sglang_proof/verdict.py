@@ -193,16 +193,6 @@ def _echo_verdict(expectation, said):
     return verdict(MATCH if same(found, expectation.echoed) else DIFFERS, found, said.where, f"{key}={found!r}")
 
 
-def forbidden(plan):
-    """Lines that this engine must not say: dicts with text, severity, reason."""
-    return getattr(plan, "forbidden", ())
-
-
-def contradicting(expectation):
-    """Texts of lines that say the opposite of a setting."""
-    return getattr(expectation, "contradict", ())
-
-
 def judge_effective(plan, evidence):
     """What runs: lines of the workers, and values that the scheduler granted."""
     alarms = evidence.alarms
@@ -210,7 +200,7 @@ def judge_effective(plan, evidence):
         *(
             Verdict(e.setting, "effective", DIFFERS, e.value, "otherwise", alarms[t].where, e.severity, alarms[t].text)
             for e in plan.expectations
-            for t in contradicting(e)
+            for t in e.contradict
             if t in alarms
         ),
         *(
@@ -221,7 +211,7 @@ def judge_effective(plan, evidence):
         ),
         *(
             Verdict("forbidden line", "effective", FORBIDDEN, None, f["reason"], said.where, f["severity"], said.text)
-            for f in forbidden(plan)
+            for f in plan.forbidden
             for said in [alarms.get(f["text"])]
             if said
         ),

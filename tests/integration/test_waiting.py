@@ -56,10 +56,10 @@ UNIT = "\n".join(
 
 @pytest.fixture(scope="module")
 def host():
-    deployment.testhosts("down", HOST)
-    deployment.testhosts("up", f"{HOST}={ADDRESS}")
-    yield lambda script: deployment.testhosts("exec", HOST, "sh", "-euc", script)
-    deployment.testhosts("down", HOST)
+    deployment.hosts("down", HOST)
+    deployment.hosts("up", f"{HOST}={ADDRESS}")
+    yield lambda script: deployment.hosts("exec", HOST, "sh", "-euc", script)
+    deployment.hosts("down", HOST)
 
 
 @pytest.fixture

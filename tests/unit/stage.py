@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from copy import copy
 from dataclasses import replace
 
 from ansible.module_utils.sglang_host import Owner
@@ -53,14 +52,10 @@ def make_plan(release="0.5.13", facts=None, **changes):
 
 
 def with_alarms(made, forbidden=(), contradict=None):
-    """A plan with lines that must not be said. contradict: setting → texts."""
+    """A plan with lines that must not be said, and no others. contradict: setting → texts."""
     contradict = contradict or {}
-    made = copy(made)
-    expectations = [copy(expectation) for expectation in made.expectations]
-    for expectation in expectations:
-        vars(expectation)["contradict"] = tuple(contradict.get(expectation.setting, ()))
-    vars(made).update(forbidden=tuple(forbidden), expectations=tuple(expectations))
-    return made
+    expectations = tuple(replace(e, contradict=tuple(contradict.get(e.setting, ()))) for e in made.expectations)
+    return replace(made, forbidden=tuple(forbidden), expectations=expectations)
 
 
 DRAFT_LINE = (

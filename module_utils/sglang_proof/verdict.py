@@ -182,7 +182,7 @@ def _echo_verdict(expectation, said):
         return Verdict(expectation.setting, "echoed", kind, expectation.value, found, where, expectation.severity, says)
 
     if key is None:
-        return verdict(UNSTATED, None, "an environment variable is not echoed")
+        return verdict(UNSTATED, None, f"{expectation.carrier or 'what no option carries'} is not echoed")
     if said is None:
         return verdict(MISSING, None, "no server_args= in this start")
     if said.problem:

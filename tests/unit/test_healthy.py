@@ -29,6 +29,7 @@ DFLASH = {
     "mem_fraction": 0.05,
     "max_running_requests": 4,
     "max_total_tokens": 4096,
+    "least_context": 1024,
     "device": "cpu",
     "host": "127.0.0.1",
     "tp": 1,

@@ -43,6 +43,12 @@ options:
     description: Environment variables of the engine.
     type: dict
     default: {}
+  key_file:
+    description:
+      - >-
+        File on the host with the API key, the engine's C(--config); one line C(api-key: "…"), readable by the service's user
+        and by no others. A key on a command line can be read by every user of the host, so C(--api-key) is refused.
+    type: path
   inputs:
     description: Further data that makes a restart necessary when it changes, such as the unit's template.
     type: raw
@@ -128,7 +134,7 @@ import subprocess
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.sglang_host import CannotRead, Host
-from ansible.module_utils.sglang_proof import contract, fork, plan, redact, resolver, systemd_unit, verdict
+from ansible.module_utils.sglang_proof import contract, fork, key_file, plan, redact, resolver, systemd_unit, verdict
 from ansible.module_utils.sglang_proof.facts import EngineFacts
 
 DRY_HOP_SECONDS = 300  # a cold import of torch from a slow disk takes minutes
@@ -141,6 +147,7 @@ ARGUMENTS = {
     "python": {"type": "path"},
     "extra_args": {"type": "list", "elements": "str", "default": []},
     "environment": {"type": "dict", "default": {}},
+    "key_file": {"type": "path", "no_log": False},
     "inputs": {"type": "raw"},
     "contract": {"type": "dict"},
     "dry_hop": {"type": "bool", "default": True},
@@ -212,6 +219,12 @@ def make_plan(params, facts, rules):
                 configs[role], manifests[role] = read_model(directory)
             except CannotRead as error:
                 problems.append(f"{name}: {error}")
+    given = {"given": params["inputs"], "models": manifests}
+    if params["key_file"]:
+        try:  # a rotated key needs a restart
+            given["key"] = hashlib.sha256(key_file.read(params["key_file"]).encode()).hexdigest()
+        except ValueError as error:
+            problems.append(str(error))
     if problems:
         raise plan.Refused(problems)
     declaration = plan.declared(params["settings"], family, configs, facts.release, rules)
@@ -222,7 +235,8 @@ def make_plan(params, facts, rules):
         facts,
         extra_args=params["extra_args"],
         environment={name: str(value) for name, value in params["environment"].items()},
-        inputs={"given": params["inputs"], "models": manifests},
+        inputs=given,
+        key_file=params["key_file"],
     )
 
 

@@ -39,6 +39,33 @@ options:
       - The action plugin of the same name calls the module in slices and prints how the load goes on.
     type: int
     default: 0
+  stall:
+    description:
+      - Seconds without a byte read, memory taken, CPU used or a line logged that make a hang; it ends the wait before
+        O(timeout). 0 waits to the end. Ranks that wait for each other in NCCL compute, so they end at O(timeout).
+    type: int
+    default: 300
+  hold:
+    description: Seconds that the start must live after its ready line before it is asked for a generation.
+    type: int
+    default: 5
+  acceptance:
+    description:
+      - A probe of C(tokens) generated tokens must have at least C(floor) of them accepted per verification step. It says
+        something of a trained drafter only, and nothing where it is short.
+    type: dict
+    suboptions:
+      floor:
+        description: Tokens per step, C(spec_accept_length) of the engine.
+        type: float
+        required: true
+      tokens:
+        description: Length of the probe.
+        type: int
+        default: 256
+  resume:
+    description: What RV(resume) was at the end of the slice before.
+    type: dict
   generation:
     description: Whether the engine must answer a prompt. V(waived) needs O(generation_waiver).
     choices: [required, waived]
@@ -48,7 +75,10 @@ options:
     description: Why no generation is asked for, C(reason), and C(until) which day (YYYY-MM-DD) that is accepted.
     type: dict
   key_file:
-    description: File on the host with the API key of the service.
+    description:
+      - >-
+        File on the host with the API key, one line C(api-key: "…"), as O(sglang_plan#module:key_file). A request without the
+        key must be refused then.
     type: path
   state_dir:
     description:
@@ -89,6 +119,18 @@ phase:
   description: How far the load has come, for people.
   type: str
   returned: when not finished
+moves:
+  description: What moves, C(312 MB read in 20 s), or that nothing does.
+  type: str
+  returned: when not finished
+usual:
+  description: Seconds that the last verified start took until it was ready.
+  type: int
+  returned: when not finished, and such a start is known
+resume:
+  description: For O(resume) of the next slice.
+  type: dict
+  returned: when not finished
 verdicts:
   description: "One dict for each setting and hop: setting, hop, verdict, declared, found, where, severity."
   type: list
@@ -111,7 +153,7 @@ from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.sglang_host import Host
-from ansible.module_utils.sglang_proof import startup, verdict
+from ansible.module_utils.sglang_proof import hearing, key_file, startup, verdict
 from ansible.module_utils.sglang_proof.plan import Plan
 
 STATE_VERSION = 1
@@ -122,6 +164,13 @@ ARGUMENTS = {
     "upto": {"type": "str", "choices": ["unit", "served"], "default": "served"},
     "timeout": {"type": "int", "default": 1800},
     "slice": {"type": "int", "default": 0},
+    "stall": {"type": "int", "default": 300},
+    "hold": {"type": "int", "default": 5},
+    "acceptance": {
+        "type": "dict",
+        "options": {"floor": {"type": "float", "required": True}, "tokens": {"type": "int", "default": 256}},
+    },
+    "resume": {"type": "dict"},
     "generation": {"type": "str", "choices": ["required", "waived"], "default": "required"},
     "generation_waiver": {
         "type": "dict",
@@ -142,17 +191,27 @@ def main():
         if module.params["upto"] == "unit":
             verdicts = startup.check_unit(Host(), plan, module.params["unit_path"])
             module.exit_json(changed=False, finished=True, verdicts=[asdict(v) for v in verdicts])
-        outcome = prove(module, plan, generate=waiver is None)
+        kept = kept_evidence(module.params["state_dir"])
+        outcome = prove(module, plan, kept, generate=waiver is None)
     except startup.NotProved as failure:
         not_proved(module, plan, failure)
     except (startup.CannotRead, ValueError) as error:
         module.fail_json(msg=str(error))
     if isinstance(outcome, startup.Pending):
-        module.exit_json(changed=False, finished=False, phase=outcome.phase, seconds=round(outcome.seconds))
+        usual = {"usual": round(kept["seconds"])} if kept else {}
+        module.exit_json(
+            changed=False,
+            finished=False,
+            phase=outcome.phase,
+            seconds=round(outcome.seconds),
+            moves=outcome.moves,
+            resume=outcome.resume,
+            **usual,
+        )
     keep_state(module, plan, outcome)
-    title = f"{plan.unit}  SGLang {plan.release}  invocation {outcome.start.invocation[:8]}"
-    if outcome.seconds is not None:
-        title += f"  ready after {outcome.seconds:.0f} s"
+    title = (
+        f"{plan.unit}  SGLang {plan.release}  invocation {outcome.start.invocation[:8]}  ready after {outcome.seconds:.0f} s"
+    )
     notes = [*plan.notes, *([waiver] if waiver else [])]
     module.exit_json(
         changed=False,
@@ -163,7 +222,7 @@ def main():
     )
 
 
-def prove(module, plan, generate):
+def prove(module, plan, kept, generate):
     """Proved or Pending. A start that is older than the timeout and still not ready has failed."""
     host, params = Host(), module.params
     unit = host.unit(plan.unit)
@@ -176,15 +235,23 @@ def prove(module, plan, generate):
         plan,
         params["unit_path"],
         until=host.clock() + wait,
-        kept=kept_evidence(params["state_dir"]),
-        generate=generate,
-        key=read_key(params["key_file"]),
+        demands=startup.Demands(
+            generate=generate,
+            key=key_file.read(params["key_file"]) if params["key_file"] else None,
+            acceptance=params["acceptance"],
+            hold=params["hold"],
+            stall=params["stall"],
+        ),
+        kept=kept,
+        resume=params["resume"],
     )
     if isinstance(outcome, startup.Pending) and outcome.seconds >= params["timeout"]:
+        moves = f", {outcome.moves}" if outcome.moves else ""
         raise startup.NotProved(
-            f"{plan.unit} is not ready {outcome.seconds:.0f} s after its start (timeout {params['timeout']} s), "
-            f"last phase: {outcome.phase}\n  next     journalctl -fu {plan.unit} on the host; if it still loads, raise "
-            "sglang_service_start_timeout and run again: it is not restarted"
+            f"{plan.unit} is not proved {outcome.seconds:.0f} s after its start (timeout {params['timeout']} s), "
+            f"last phase: {outcome.phase}{moves}\n"
+            f"  next     journalctl -fu {plan.unit} on the host; if it still loads, raise sglang_service_start_timeout "
+            "and run again: it is not restarted"
         )
     return outcome
 
@@ -219,16 +286,6 @@ def accepted_waiver(params):
     return f"generation: not asked, waived until {until}: {reason}"
 
 
-def read_key(path):
-    if not path:
-        return None
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read().strip()
-    except OSError as error:
-        raise startup.CannotRead(f"the API key in {path} cannot be read: {error.strerror}") from None
-
-
 def state_path(directory):
     return os.path.join(directory, "verified.json")
 
@@ -253,7 +310,7 @@ def keep_state(module, plan, proved):
         return
     with open(module.params["unit_path"], encoding="utf-8") as file:
         unit = file.read()
-    state = {"version": STATE_VERSION, "plan": plan.to_dict(), "unit": unit, "evidence": startup.keep(plan, proved)}
+    state = {"version": STATE_VERSION, "plan": plan.to_dict(), "unit": unit, "evidence": hearing.keep(plan, proved)}
     with tempfile.NamedTemporaryFile("w", dir=directory, delete=False, encoding="utf-8") as file:
         json.dump(state, file, indent=1, sort_keys=True)
     os.chmod(file.name, 0o600)

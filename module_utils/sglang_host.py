@@ -10,6 +10,7 @@ import os
 import selectors
 import shutil
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -28,9 +29,24 @@ def run(argv, **kwargs):
     except OSError as error:
         raise CannotRead(f"`{' '.join(argv)}` cannot be run: {error.strerror}") from None
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"]
-        raise CannotRead(f"`{' '.join(argv)}` failed: {said[-1]}")
+        raise _failed(argv, done.stderr, done.returncode)
     return done.stdout
+
+
+def _lines(argv):
+    """The lines that a command prints, as they come: a journal can be larger than memory. Raises CannotRead."""
+    with tempfile.TemporaryFile() as errors:
+        env = {**os.environ, "LC_ALL": "C"}
+        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=env) as process:
+            yield from process.stdout
+        if process.returncode != 0:
+            errors.seek(0)
+            raise _failed(argv, errors.read(), process.returncode)
+
+
+def _failed(argv, errors, status):
+    said = errors.decode(errors="replace").strip().splitlines() or [f"exit status {status}"]
+    return CannotRead(f"`{' '.join(argv)}` failed: {said[-1]}")
 
 
 class Owner(NamedTuple):
@@ -65,14 +81,20 @@ class Host:
     def boot_id(self):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
-    def journal(self, invocation):
-        """The lines of JSON that the journal holds of one start of a unit, as bytes."""
+    def journal(self, invocation, after_cursor=None):
+        """The lines of JSON that the journal holds of one start of a unit, as bytes, one by one."""
         run(["journalctl", "--sync"])
-        return run(journal.journalctl_argv(invocation)).splitlines()
+        return _lines(journal.journalctl_argv(invocation, after_cursor=after_cursor))
 
     def kernel_journal(self, since):
         """The kernel's records from a time (Unix seconds) on: what its OOM killer did."""
-        return run(journal.kernel_argv(since)).splitlines()
+        return _lines(journal.kernel_argv(since))
+
+    def usage(self, control_group):
+        """Process id (text) → [bytes read from disk, resident bytes, CPU seconds] of a control group's processes."""
+        processes = (pid for pid in os.listdir("/proc") if pid.isdigit() and _in_group(pid, control_group))
+        readings = {pid: _usage(pid) for pid in processes}
+        return {pid: reading for pid, reading in readings.items() if reading}
 
     def follow(self, invocation, after_cursor, deadline, tick=0.5):
         """Further lines as they come, and None at least every `tick` seconds; ends at `deadline` (of `clock`)."""
@@ -187,6 +209,19 @@ def _in_group(pid, control_group):
     groups = (line.split(":", 2)[2] + "/" for line in lines if line)
     # In a container the host's own groups stand in front, so it is the end that counts.
     return bool(control_group) and any(control_group + "/" in group for group in groups)
+
+
+def _usage(pid):
+    """What a process has read, holds and has computed (proc(5)), or None if it is gone."""
+    base = Path("/proc") / pid
+    try:
+        io = dict(line.split(": ") for line in (base / "io").read_text().splitlines())
+        # Behind the name, which may hold blanks and brackets; utime and stime are fields 14 and 15, rss is 24.
+        stat = (base / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    seconds = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+    return [int(io["read_bytes"]), int(stat[21]) * os.sysconf("SC_PAGE_SIZE"), seconds]
 
 
 def _owner(pid, ours):

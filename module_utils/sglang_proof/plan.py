@@ -13,7 +13,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, field
 
-from . import releases
+from . import redact, releases
 from .contract import BUILT_IN, FORBIDDEN_VARIABLES, Contract, Environment, Flag, Line
 from .expressions import Unknown, evaluate
 from .settings import OFF, UNSET, BadValue, Integer, Switch, read, shown
@@ -227,7 +227,7 @@ def _known(expression, names):
         return None
 
 
-def make(instance, python, declaration, facts, extra_args=(), environment=None, inputs=None):
+def make(instance, python, declaration, facts, extra_args=(), environment=None, inputs=None, key_file=None):
     """The plan of one instance. Raises Refused.
 
     python: the engine's interpreter. declaration: what `declared()` returned for this engine. facts: EngineFacts.
@@ -261,7 +261,7 @@ def make(instance, python, declaration, facts, extra_args=(), environment=None, 
     problems += _variables(environment or {}, declaration.names, carried)
     if problems:
         raise Refused(problems)
-    argv += extra_args
+    argv += [*extra_args, *(["--config", key_file] if key_file else [])]
     digest = _digest({"argv": argv, "environment": env, "engine": facts.fingerprint, "inputs": inputs})
     return Plan(
         instance=instance,
@@ -376,6 +376,8 @@ def _extra(extra_args, facts, carried):
         option = facts.option(flag)
         if flag == "--config":
             yield "extra argument --config: a file could override what is declared; declare its content as settings"
+        elif redact.is_secret(flag):
+            yield f"extra argument {flag}: every user of the host can read a command line; see sglang_service_key_file"
         elif option is None:
             longer = facts.abbreviates(flag)
             hint = f"; it is short for {' or '.join(longer)}: write it in full" if longer else ""

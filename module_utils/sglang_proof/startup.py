@@ -1,17 +1,16 @@
 """Watches one start of a unit until it is proved or broken. All I/O is in the `host` that is handed in.
 
-A start is an invocation of systemd; nothing is selected by time. What the engine said is kept when it was read (Kept), so
-that a week-old process stays proved after its first lines were rotated away.
+A start is an invocation of systemd; nothing is selected by time.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass, replace
 
+from . import redact
 from . import verdict as v
-from .journal import Decoder
-from .startup_log import READY, StartupLog, read_prefix
+from .hearing import Log, at, hear, remember
+from .progress import Watch
 
 PROMPT = "The quick brown fox"
 PORT_GRACE = 60  # seconds from the ready line to a listening port: up to 0.5.17 the line can come first
@@ -43,11 +42,24 @@ class Start:
 
 
 @dataclass(frozen=True)
+class Demands:
+    """What a proof asks for beside the plan. Seconds; `acceptance`: {"floor": tokens per step, "tokens": of the probe}."""
+
+    generate: bool = True
+    key: str | None = None
+    acceptance: dict | None = None
+    hold: float = 0  # that the start must live after its ready line
+    stall: float = 0  # without a movement that make a hang; 0 waits to the deadline
+
+
+@dataclass(frozen=True)
 class Pending:
     """Nothing decisive until the end of this slice of the wait."""
 
     phase: str
     seconds: float  # since the process started
+    moves: str = ""  # what moves, or that nothing does
+    resume: dict | None = None  # for the next slice: `prove(resume=…)`
 
 
 @dataclass(frozen=True)
@@ -55,7 +67,7 @@ class Proved:
     evidence: v.Evidence
     verdicts: list
     start: Start
-    seconds: float | None  # from the start of the process to its ready line; None if that line is gone from the journal
+    seconds: float  # from the start of the process to its ready line
 
 
 def check_unit(host, plan, unit_path):
@@ -64,7 +76,7 @@ def check_unit(host, plan, unit_path):
     return _insist(plan, v.judge_unit(plan, evidence))
 
 
-def prove(host, plan, unit_path, until, kept=None, generate=True, key=None):
+def prove(host, plan, unit_path, until, demands=Demands(), kept=None, resume=None):
     """Proved, or Pending when `until` (host.clock) comes first. Raises NotProved, CannotRead.
 
     kept: what an earlier Proved of this plan left behind, `keep()`; it counts for the same start only.
@@ -75,44 +87,29 @@ def prove(host, plan, unit_path, until, kept=None, generate=True, key=None):
     process = host.process(unit.main_pid) if unit.main_pid else None
     if process is None:
         raise NotProved(_death(plan, unit, _read(host, plan, unit.invocation_id, unit.exec_main_start)), verdicts)
-    log = _read(host, plan, unit.invocation_id)
     start = Start(host.boot_id(), unit.invocation_id, unit.main_pid, unit.exec_main_start)
     evidence = replace(evidence, argv=process[0], environ=process[1])
     verdicts += _insist(plan, v.judge_process(plan, evidence))
 
-    if log.ready is None and kept and kept["start"] == start.to_dict() and kept["digest"] == plan.digest:
-        evidence, ready_after = _remember(evidence, kept), kept["seconds"]
-        ready_at = 0.0
-    else:
-        pending = _follow(host, plan, start, log, evidence, until)
-        if pending:
-            return pending
-        evidence = _hear(evidence, plan, log)
-        ready_at, ready_after = log.ready.time, log.ready.time - start.since
+    if not (kept and kept["start"] == start.to_dict() and kept["digest"] == plan.digest):
+        kept = None
+    watched = _Watched(host, plan, start, evidence, kept, demands.stall, resume)
+    if not kept and not watched.wait(lambda: watched.log.ready, until):
+        return watched.pending(watched.log.phase)
+    log = watched.log
+    seconds = log.ready.time - start.since if log.ready else kept["seconds"]
+    ready_at = start.since + seconds
     owner = _listener(host, plan, ready_at + PORT_GRACE, until)
     if owner is None and host.now() < ready_at + PORT_GRACE:
-        return Pending("ready, but nobody listens on its port yet", host.now() - start.since)
-    evidence = _ask(host, plan, evidence, owner, generate, key)
+        return watched.pending("ready, but nobody listens on its port yet")
+    if not watched.wait(lambda: host.now() >= ready_at + demands.hold, until):
+        return watched.pending("ready, held for a while")
+    evidence = _ask(host, plan, watched.evidence(), owner, demands)
+    watched.catch_up()  # with what it said while it answered
+    evidence = replace(evidence, alarms=watched.evidence().alarms)
     verdicts = _insist(plan, v.judge(plan, evidence))
     _still(host, plan, start)  # ready is not healthy: it must have survived its first request
-    return Proved(evidence, verdicts, start, ready_after)
-
-
-def keep(plan, proved):
-    """What is worth keeping of a proved start: JSON data for `prove(kept=…)`."""
-    return {
-        "start": proved.start.to_dict(),
-        "digest": plan.digest,
-        "seconds": proved.seconds,
-        "echo": asdict(proved.evidence.echo) if proved.evidence.echo else None,
-        "lines": {head: [asdict(said) for said in lines] for head, lines in proved.evidence.lines.items()},
-    }
-
-
-def _remember(evidence, kept):
-    echo = v.Said(**kept["echo"]) if kept["echo"] else None
-    lines = {head: [v.Said(**said) for said in lines] for head, lines in kept["lines"].items()}
-    return replace(evidence, echo=echo, lines=lines)
+    return Proved(evidence, verdicts, start, seconds)
 
 
 def _insist(plan, verdicts):
@@ -122,97 +119,79 @@ def _insist(plan, verdicts):
     return verdicts
 
 
-# What a person wants to know of a load of ten minutes: the beginnings of lines, in their order, and what they mean.
-PHASES = (
-    ("server_args=", "arguments resolved, starting workers"),
-    ("Load weight begin", "loading weights"),
-    ("Load weight end", "weights loaded"),
-    ("Capture ", "capturing CUDA graphs"),
-    ("max_total_num_tokens=", "memory allocated"),
-    ("INFO:     Uvicorn running", "warming up"),
-    (READY, "ready"),
-)
-
-
-class _Log(StartupLog):
-    """The start-up log of one invocation, fed with lines of the journal."""
-
-    def __init__(self, plan):
-        super().__init__({w["head"] for e in plan.expectations for w in e.witnesses if w["source"] == "line"})
-        self._decoder = Decoder()
-        self.cursor = None
-        self.phase = "starting Python"
-
-    def feed(self, line):
-        for record in self._decoder.feed(line):
-            self.cursor = record.cursor or self.cursor
-            self.add(record)
-            body = read_prefix(record.text or "")[1]
-            self.phase = next((phase for head, phase in PHASES if body.startswith(head)), self.phase)
-
-    @property
-    def gap(self):
-        """Why something may be missing that was said, or None."""
-        lost = next(iter([*self.unreadable, *self.suppressed]), None)
-        return lost and (lost.problem or lost.text)
-
-
 def _read(host, plan, invocation, kernel_since=None):
     """What the journal holds of a start; of one that ended also the kernel's kills, so that they are told apart."""
-    log = _Log(plan)
-    lines = host.journal(invocation) if invocation else []
-    if kernel_since:
-        lines += host.kernel_journal(kernel_since)
-    for line in lines:
+    log = Log(plan)
+    for line in host.journal(invocation) if invocation else ():
+        log.feed(line)
+    for line in host.kernel_journal(kernel_since) if kernel_since else ():
         log.feed(line)
     return log
 
 
-def _follow(host, plan, start, log, evidence, until):
-    """Until the ready line, None; Pending if `until` comes first. Raises NotProved at the first contradiction."""
-    _contradictions(plan, evidence, log)
-    if log.ready:
-        return None
-    for line in host.follow(start.invocation, log.cursor, until):
-        if line is not None:
-            log.feed(line)
-            continue
-        # A pause between lines: all that was said so far has been heard.
-        _contradictions(plan, evidence, log)
-        if log.ready:
-            return None
-        _still(host, plan, start)
-    return Pending(log.phase, host.now() - start.since)
+class _Watched:
+    """One start, heard and watched while it lives. `read`: the evidence of its unit and process."""
 
+    def __init__(self, host, plan, start, read, kept, stall, resume):
+        self.host, self.plan, self.start = host, plan, start
+        self.log = _read(host, plan, start.invocation)
+        self._read, self._kept, self._stall = read, kept, stall
+        self._watch = Watch(start.invocation, host.now(), resume)
 
-def _contradictions(plan, evidence, log):
-    heard = _hear(evidence, plan, log)
-    broken = v.contradicted(plan, heard)
-    if broken:
-        known = [*v.judge_unit(plan, heard), *v.judge_process(plan, heard), *v.judge_echoed(plan, heard)]
-        raise NotProved(v.sentence(plan, broken[0], known), [*known, *v.judge_effective(plan, heard)])
+    def evidence(self):
+        heard = hear(self._read, self.plan, self.log)
+        return remember(heard, self._kept) if self._kept else heard
 
+    def catch_up(self):
+        for line in self.host.journal(self.start.invocation, self.log.cursor):
+            self.log.feed(line)
 
-def _hear(evidence, plan, log):
-    """The start-up log as evidence: only the fields that the plan asks for, so nothing else leaves the host."""
-    keys = {e.echoed_as for e in plan.expectations if e.echoed_as}
-    echo = None
-    if log.echo:
-        values = {key: value for key, value in log.echo.values.items() if key in keys}
-        echo = v.Said(values, f"server_args= {_at(log.echo.record)}", problem=log.echo.problem)
-    lines = {
-        head: [v.Said(s.fields, f"journal {_at(s.record)}", s.speaker, s.problem, s.record.text) for s in statements]
-        for head, statements in log.statements.items()
-    }
-    if log.gap:  # what is not there may have been said: that is unreadable, not missing
-        hidden = v.Said({}, f"journal of {plan.unit}", problem=log.gap)
-        echo = echo or hidden
-        lines = {head: said or [hidden] for head, said in lines.items()}
-    return replace(evidence, echo=echo, lines=lines)
+    def wait(self, reached, until):
+        """Whether `reached()` comes to hold before `until` (host.clock). NotProved: a contradiction, its end, a hang."""
+        self._contradictions()
+        if reached():
+            return True
+        for line in self.host.follow(self.start.invocation, self.log.cursor, until):
+            if line is not None:
+                self.log.feed(line)
+                continue
+            # A pause between lines: all that was said so far has been heard.
+            self._contradictions()
+            if reached():
+                return True
+            _still(self.host, self.plan, self.start)
+            self._insist_on_movement()
+        return False
 
+    def pending(self, phase):
+        now = self.host.now()
+        moves = "" if self.log.ready else self._watch.describe(now)
+        return Pending(phase, now - self.start.since, moves, self._watch.to_dict())
 
-def _at(record):
-    return time.strftime("%H:%M:%S", time.localtime(record.time))
+    def _contradictions(self):
+        plan, heard = self.plan, self.evidence()
+        broken = v.contradicted(plan, heard)
+        if broken:
+            known = [*v.judge_unit(plan, heard), *v.judge_process(plan, heard), *v.judge_echoed(plan, heard)]
+            raise NotProved(v.sentence(plan, broken[0], known), [*known, *v.judge_effective(plan, heard)])
+
+    def _insist_on_movement(self):
+        now, watch = self.host.now(), self._watch
+        if watch.is_due(now):
+            watch.look(now, self.host.usage(self._read.unit.control_group))
+        if self.log.last:
+            watch.heard(self.log.last.time)
+        if not self._stall or watch.quiet_for(now) < self._stall or self.log.ready:
+            return
+        pids = sorted(map(int, watch.usage))[:8]
+        last = f'"{redact.text(self.log.last.text)[:160]}" {at(self.log.last)}' if self.log.last else "none"
+        raise NotProved(
+            f"{self.plan.unit} hangs: nothing has moved for {watch.quiet_for(now):.0f} s (limit {self._stall:.0f} s): no "
+            f"byte read, no memory taken, no CPU used, no line logged. Phase: {self.log.phase}\n"
+            f"  read in  /proc/PID/io and stat of its {len(watch.usage)} processes; last line of the start: {last}\n"
+            f"  next     head /proc/{{{','.join(map(str, pids))}}}/stack on the host shows what it waits for; then "
+            "ansible-playbook deploy.yml, or declare a larger sglang_service_stall_timeout"
+        )
 
 
 def _listener(host, plan, give_up, until):
@@ -224,7 +203,7 @@ def _listener(host, plan, give_up, until):
         host.sleep(0.25)
 
 
-def _ask(host, plan, evidence, owner, generate, key):
+def _ask(host, plan, evidence, owner, demands):
     """The evidence with what the running server answers."""
     if owner is None:
         return evidence
@@ -235,16 +214,26 @@ def _ask(host, plan, evidence, owner, generate, key):
     address = f"http://{host.reachable(plan.host)}:{plan.port}"
     evidence = replace(
         evidence,
-        server_info=_said(host, f"{address}/server_info", key),
-        model_info=_said(host, f"{address}/model_info", key),
+        server_info=_said(host, f"{address}/server_info", demands.key),
+        model_info=_said(host, f"{address}/model_info", demands.key),
     )
-    if generate:
-        request = {"text": PROMPT, "sampling_params": {"max_new_tokens": 8, "temperature": 0}}
-        said = _said(host, f"{address}/generate", key, request, timeout=300)
+    if demands.key:
+        evidence = replace(evidence, keyless=_said(host, f"{address}/model_info", None))
+    if demands.generate:
+        said = _generate(host, address, demands.key, 8)
         if not said.problem and not said.fields.get("text"):
             said = replace(said, problem="it answered without a text")
         evidence = replace(evidence, generation=said)
+    if demands.acceptance:
+        probe = _generate(host, address, demands.key, demands.acceptance["tokens"], ignore_eos=True)
+        floor = {"floor": demands.acceptance["floor"]}
+        evidence = replace(evidence, acceptance=replace(probe, fields={**probe.fields, **floor}))
     return evidence
+
+
+def _generate(host, address, key, tokens, **sampling):
+    request = {"text": PROMPT, "sampling_params": {"max_new_tokens": tokens, "temperature": 0, **sampling}}
+    return _said(host, f"{address}/generate", key, request, timeout=300)
 
 
 def _said(host, url, key, body=None, timeout=30):
@@ -270,12 +259,16 @@ def _death(plan, unit, log, start=None):
     if cause:
         reason, where = (
             cause.sentence,
-            f"journal of {plan.unit}, {_at(cause.record)}" if cause.record else "the journal",
+            f"journal of {plan.unit}, {at(cause.record)}" if cause.record else "the journal",
         )
     elif not unit.invocation_id:
         reason, where = "it was never started in this boot", f"systemctl status {plan.unit}"
     else:
         reason, where = f"the engine gave no reason; systemd says {unit.result or unit.sub_state}", "systemctl"
+    if cause and unit.result in ("signal", "oom-kill"):  # the same word for two deaths
+        killed = cause.kind == "killed_by_kernel"
+        told = "say the same" if killed else "name none of its processes: SGLang kills itself after such an error"
+        where += f"\n  systemd  says {unit.result}; the kernel's records {told}"
     again = f", systemd has started it {unit.n_restarts} more times" if unit.n_restarts else ""
     what = "ended during this start" if start else f"has no main process ({unit.active_state}/{unit.sub_state})"
     invocation = start.invocation if start else unit.invocation_id

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from . import redact
 from .plan import DIGEST_VARIABLE, same
 from .settings import shown
 
 HOPS = ("unit", "process", "echoed", "effective", "served")
 MATCH, DIFFERS, MISSING, UNREADABLE, UNSTATED = "match", "differs", "missing", "unreadable", "unstated"
+FORBIDDEN = "forbidden"  # a line that this engine must not say
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,13 @@ class Evidence:
     environ: dict | None = None
     echo: Said | None = None  # server_args= of this start
     lines: dict = field(default_factory=dict)  # head → [Said]
+    alarms: dict = field(default_factory=dict)  # text that must not be said → Said, the first line with it
     server_info: Said | None = None
     model_info: Said | None = None
     listener: Said | None = None  # fields: {"ours": bool, "owner": "python (pid 7)"}
-    generation: Said | None = None  # fields: {"text": …}
+    keyless: Said | None = None  # what a request without the API key is answered
+    generation: Said | None = None  # fields: {"text": …, "meta_info": …}
+    acceptance: Said | None = None  # the same of a longer probe, and {"floor": tokens per step}
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ def judge(plan, evidence):
 def contradicted(plan, evidence):
     """The verdicts that no later line can mend: the engine has already said something else."""
     said = [*judge_echoed(plan, evidence), *judge_effective(plan, evidence)]
-    return [verdict for verdict in said if verdict.verdict == DIFFERS and not verdict.passes]
+    return [verdict for verdict in said if verdict.verdict in (DIFFERS, FORBIDDEN) and not verdict.passes]
 
 
 def judge_unit(plan, evidence):
@@ -130,18 +135,22 @@ def start_differences(plan, argv, environment):
     if tuple(argv) != plan.argv:
         for expectation in plan.expectations:
             if expectation.carrier.startswith("--"):
-                wanted, seen = option_value(plan.argv, expectation.carrier), option_value(argv, expectation.carrier)
-                if wanted != seen:
-                    differences.append((expectation.setting, shown(expectation.value), shown(seen)))
+                found = option_value(argv, expectation.carrier)
+                if found != option_value(plan.argv, expectation.carrier):
+                    differences.append((expectation.setting, shown(expectation.value), shown(found)))
         if not differences:
-            differences.append(("command", " ".join(plan.argv), " ".join(argv) or "nothing"))
+            pairs = enumerate(zip(plan.argv, argv))
+            same_until = next((n for n, (a, b) in pairs if a != b), min(len(plan.argv), len(argv)))
+            rest = [" ".join(redact.argv(arguments)[same_until:]) or "nothing" for arguments in (plan.argv, argv)]
+            differences.append(("command", *rest))
     carried = {expectation.carrier: expectation.setting for expectation in plan.expectations}
+    wanted, seen = redact.mapping(plan.environment), redact.mapping(environment)
     for name, value in plan.environment.items():
         if name != DIGEST_VARIABLE and environment.get(name) != value:
-            differences.append((carried.get(name, name), value, shown(environment.get(name))))
+            differences.append((carried.get(name, name), wanted[name], shown(seen.get(name))))
     for name in sorted(environment):
         if name.startswith("SGLANG_") and name not in plan.environment:
-            differences.append((name, "none", environment[name]))
+            differences.append((name, "none", seen[name]))
     if not differences and environment.get(DIGEST_VARIABLE) != plan.digest:
         # Argv and environment agree, but a model, the engine or the unit's limits were others when it was started.
         differences.append(("plan", plan.digest, shown(environment.get(DIGEST_VARIABLE))))
@@ -173,7 +182,7 @@ def _echo_verdict(expectation, said):
         return Verdict(expectation.setting, "echoed", kind, expectation.value, found, where, expectation.severity, says)
 
     if key is None:
-        return verdict(UNSTATED, None, "an environment variable is not echoed")
+        return verdict(UNSTATED, None, f"{expectation.carrier or 'what no option carries'} is not echoed")
     if said is None:
         return verdict(MISSING, None, "no server_args= in this start")
     if said.problem:
@@ -186,11 +195,26 @@ def _echo_verdict(expectation, said):
 
 def judge_effective(plan, evidence):
     """What runs: lines of the workers, and values that the scheduler granted."""
+    alarms = evidence.alarms
     return [
-        _witness_verdict(plan, expectation, witness, evidence)
-        for expectation in plan.expectations
-        for witness in expectation.witnesses
-        if witness["hop"] == "effective"
+        *(
+            Verdict(e.setting, "effective", DIFFERS, e.value, "otherwise", alarms[t].where, e.severity, alarms[t].text)
+            for e in plan.expectations
+            for t in e.contradict
+            if t in alarms
+        ),
+        *(
+            _witness_verdict(plan, expectation, witness, evidence)
+            for expectation in plan.expectations
+            for witness in expectation.witnesses
+            if witness["hop"] == "effective"
+        ),
+        *(
+            Verdict("forbidden line", "effective", FORBIDDEN, None, f["reason"], said.where, f["severity"], said.text)
+            for f in plan.forbidden
+            for said in [alarms.get(f["text"])]
+            if said
+        ),
     ]
 
 
@@ -211,12 +235,66 @@ def judge_served(plan, evidence):
         for witness in expectation.witnesses
         if witness["hop"] == "served"
     ]
+    verdicts += _changed(plan, evidence)
+    if evidence.keyless is not None:
+        said = evidence.keyless
+        refused = " answered 401 " in (said.problem or "")
+        found = said.problem or "an answer without a key"
+        verdicts.append(Verdict("api_key", "served", MATCH if refused else DIFFERS, "needed", found, said.where))
     if evidence.generation is not None:
         said = evidence.generation
         verdict = UNREADABLE if said.problem else MATCH
         found = said.problem or ascii(said.fields["text"])
-        verdicts.append(Verdict("generation", "served", verdict, "an answer", found, said.where))
+        accepted = _accepted(said)
+        says = "" if accepted is None else f"{accepted:.2f} tokens accepted per step"
+        verdicts.append(Verdict("generation", "served", verdict, "an answer", found, said.where, says=says))
+    if evidence.acceptance is not None:
+        verdicts.append(_acceptance_verdict(plan, evidence.acceptance))
     return verdicts
+
+
+# What the API can change while the engine runs (0.5.11 … 0.5.23: /update_weights_from_disk, /set_internal_state).
+THRESHOLDS = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc")
+CHANGEABLE = ("weight_version", *THRESHOLDS)
+
+
+def _changed(plan, evidence):
+    """What the engine answers otherwise than it said when it started: somebody changed it through the API."""
+    settings = {e.echoed_as: e for e in plan.expectations if e.echoed_as}
+    asked = [(evidence.server_info, settings)] if evidence.echo else []
+    asked += [(evidence.model_info, ["weight_version"])]
+    asked += [(state, THRESHOLDS) for state in _replicas(evidence.server_info)]
+    started = (evidence.echo or evidence.server_info or Said({}, "")).fields
+    mend = f"it was changed through the API: systemctl restart {plan.unit} on the host; then ansible-playbook deploy.yml"
+    for said, keys in asked:
+        for key in keys:
+            if said is None or key not in started or key not in said.fields or same(said.fields[key], started[key]):
+                continue
+            name, severity = (settings[key].setting, settings[key].severity) if key in settings else (key, "critical")
+            found = said.fields[key]
+            says = f"{key}={found!r}, at the start {started[key]!r}"
+            yield Verdict(name, "served", DIFFERS, started[key], found, said.where, severity, says, mend)
+
+
+def _accepted(said):
+    """Tokens per verification step of a generation, None where the engine does not speculate or does not say."""
+    meta = said.fields.get("meta_info")
+    accepted = meta.get("spec_accept_length") if isinstance(meta, dict) else None
+    return accepted if isinstance(accepted, (int, float)) else None
+
+
+def _acceptance_verdict(plan, said):
+    floor, accepted = said.fields["floor"], _accepted(said)
+
+    def verdict(kind, found, where=said.where, says=""):
+        return Verdict("acceptance", "served", kind, f"at least {floor}", found, where, says=says)
+
+    if said.problem:
+        return verdict(UNREADABLE, None, f"{said.where}: {said.problem}")
+    if accepted is None:
+        return verdict(MISSING, None, f"{said.where}: no spec_accept_length in meta_info")
+    says = f"spec_accept_length over {said.fields['meta_info'].get('completion_tokens')} tokens"
+    return verdict(MATCH if accepted >= floor else DIFFERS, round(accepted, 2), says=says)
 
 
 def _witness_verdict(plan, expectation, witness, evidence):
@@ -238,9 +316,9 @@ def _witness_verdict(plan, expectation, witness, evidence):
         return verdict(UNREADABLE, None, f"{broken.where}: {broken.problem}", broken.text)
     if witness["relation"] != "present":
         for said in statements:
-            if witness["field"] not in said.fields:
+            found = _field(said.fields, witness["field"])
+            if found is ABSENT:
                 return verdict(MISSING, None, f"{said.where}: no field {witness['field']}", said.text)
-            found = said.fields[witness["field"]]
             if not _related(found, witness["relation"], wanted):
                 return verdict(DIFFERS, found, said.where, said.text or f"{witness['field']}={found!r}")
     speakers = {said.speaker.get("DP") for said in statements}
@@ -250,7 +328,7 @@ def _witness_verdict(plan, expectation, witness, evidence):
     said = statements[0]
     if witness["relation"] == "present":
         return verdict(MATCH, expectation.value, said.where, name)
-    found = said.fields[witness["field"]]
+    found = _field(said.fields, witness["field"])
     return verdict(MATCH, found, said.where, f"{witness['field']}={found!r}")
 
 
@@ -266,11 +344,23 @@ def _replicas(server_info):
     ]
 
 
+ABSENT = object()
+
+
+def _field(fields, name):
+    """A field by its name, or by its dotted path: "memory_usage.token_capacity". ABSENT if it is not there."""
+    for key in name.split("."):
+        fields = fields.get(key, ABSENT) if isinstance(fields, dict) else ABSENT
+    return fields
+
+
 def _related(found, relation, wanted):
     if relation == "eq":
         return same(found, wanted)
-    is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
-    return is_number and wanted is not None and found <= wanted  # "le"
+    if relation == "in":
+        return any(same(found, one) for one in wanted)
+    numbers = [isinstance(value, (int, float)) and not isinstance(value, bool) for value in (found, wanted)]
+    return all(numbers) and (found <= wanted if relation == "le" else found >= wanted)
 
 
 def first_broken(verdicts):
@@ -284,9 +374,13 @@ def sentence(plan, broken, verdicts):
         DIFFERS: f"found {shown(broken.found)}",
         MISSING: "nothing says so" if broken.found is None else f"found {shown(broken.found)}",
         UNREADABLE: "the evidence cannot be read",
-    }[broken.verdict]
+    }.get(broken.verdict)
+    if broken.verdict == FORBIDDEN:
+        opening = f"the engine says what it must not say: {broken.found}"
+    else:
+        opening = f"{broken.setting}: declared {shown(broken.declared)}, {state}"
     lines = [
-        f"{broken.setting}: declared {shown(broken.declared)}, {state} ({broken.hop} hop, {broken.verdict}).",
+        f"{opening} ({broken.hop} hop, {broken.verdict}).",
         f"  read in  {broken.where}" + (f': "{_brief(broken.says)}"' if broken.says else ""),
     ]
     before = [hop for hop in HOPS[: HOPS.index(broken.hop)] if any(v.hop == hop for v in verdicts)]
@@ -310,8 +404,9 @@ def table(plan, verdicts, *, title, notes=(), passed):
     settings = {expectation.setting for expectation in plan.expectations}
     rows = [_row(e, [v for v in verdicts if v.setting == e.setting]) for e in plan.expectations]
     for v in verdicts:
-        if v.setting not in settings and (v.hop == "served" or not v.passes):
-            rows.append([v.setting, shown(v.declared), "-", _brief(shown(v.found)), v.verdict, v.where])
+        if v.setting not in settings and (v.hop == "served" or v.verdict != MATCH):
+            read_in = _brief(f"{v.where} {v.says}".strip())
+            rows.append([v.setting, _brief(shown(v.declared)), "-", _brief(shown(v.found)), v.verdict + _star(v), read_in])
     columns = ["setting", "declared", "echoed", "effective", "verdict", "read in"]
     return {"key": plan.unit, "title": title, "columns": columns, "rows": rows, "notes": list(notes), "passed": passed}
 
@@ -327,9 +422,13 @@ def _row(expectation, verdicts):
         shown(expectation.value),
         _cell(by_hop["echoed"]),
         _cell(by_hop["effective"] or by_hop["served"]),
-        (decisive[0].verdict if decisive else MISSING) + ("*" if worst and worst.passes else ""),
+        (decisive[0].verdict if decisive else MISSING) + (_star(worst) if worst else ""),
         _brief(f"{decisive[0].where} {says}".strip()) if decisive else "",
     ]
+
+
+def _star(verdict):
+    return "*" if verdict.passes and verdict.verdict not in (MATCH, UNSTATED) else ""
 
 
 def _cell(verdicts):

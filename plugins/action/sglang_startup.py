@@ -9,13 +9,14 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 SLICE = 20  # seconds; the module itself returns at once when something decisive is said
+AGAIN = 60  # seconds until the same phase is printed again: many hosts load at once
 LOST_CONNECTION_SECONDS = 120  # sshd may restart, or the network pause, while the engine loads
 
 display = Display()
 
 
 class ActionModule(ActionBase):
-    """Knows nothing of the engine: repeats until `finished`, and prints `phase` when it changes."""
+    """Knows nothing of the engine: repeats until `finished`, and prints how it goes on."""
 
     TRANSFERS_FILES = False
     _supports_check_mode = True
@@ -24,7 +25,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         host = task_vars["inventory_hostname"]
         arguments = {"slice": SLICE, **self._task.args}
-        shown, lost_since = None, None
+        shown, shown_at, lost_since = None, 0.0, None
         while True:
             try:
                 result = self._execute_module(module_args=arguments, task_vars=task_vars)
@@ -39,6 +40,14 @@ class ActionModule(ActionBase):
             lost_since = None
             if result.get("failed") or result.get("finished", True):
                 return result
-            if result["phase"] != shown:
-                shown = result["phase"]
-                display.display(f"[{host}] {result['seconds']:4d} s  {shown}")
+            arguments["resume"] = result["resume"]
+            if result["phase"] != shown or time.monotonic() - shown_at >= AGAIN:
+                shown, shown_at = result["phase"], time.monotonic()
+                display.display(f"[{host}] {progress(result)}")
+
+
+def progress(result):
+    """`  42 s  loading weights, 312 MB read in 20 s (last time 61 s)`"""
+    moves = f", {result['moves']}" if result["moves"] else ""
+    usual = f" (last time {result['usual']} s)" if "usual" in result else ""
+    return f"{result['seconds']:4d} s  {result['phase']}{moves}{usual}"

@@ -51,6 +51,13 @@ def make_plan(release="0.5.13", facts=None, **changes):
     return plan.make("k26", PYTHON, declaration, facts)
 
 
+def with_alarms(made, forbidden=(), contradict=None):
+    """A plan with lines that must not be said, and no others. contradict: setting → texts."""
+    contradict = contradict or {}
+    expectations = tuple(replace(e, contradict=tuple(contradict.get(e.setting, ()))) for e in made.expectations)
+    return replace(made, forbidden=tuple(forbidden), expectations=expectations)
+
+
 DRAFT_LINE = (
     "[2026-11-29 14:16:09] Initialized DFLASH draft runner. attention_backend=triton, model=DFlashDraftModel, "
     "block_size=8, draft_window_size={window}, compact_cache={compact}"
@@ -88,10 +95,13 @@ class FakeHost:
         self.made = made
         self.time = 1000.0
         self.invocations = {"i1": list(lines)}  # invocation → lines of its start
+        self.written = {}  # (invocation, number of a line) → when it was first seen
         self.coming = []  # what happens while somebody follows: lines, or callables that change this host
         held = parse_properties(json.dumps({"data": [PROPERTIES]}))
         self.running = replace(held, invocation_id="i1", argv=made.argv, environment=made.environment)
         self.processes = {7: (made.argv, dict(made.environment))}
+        self.kernel = []  # lines of the kernel, of this boot
+        self.usages = {"7": [0, 0, 0.0]}  # process id → bytes read, resident bytes, CPU seconds; or a function of the time
         self.owner = Owner(True, "python (pid 7)", made.unit)
         self.answers = {
             "/server_info": {"internal_states": [{"effective_max_running_requests_per_dp": 4}]},
@@ -119,11 +129,18 @@ class FakeHost:
     def process(self, pid):
         return self.processes.get(pid)
 
-    def journal(self, invocation):
-        return [self._json(line, n) for n, line in enumerate(self.invocations.get(invocation, ()))]
+    def journal(self, invocation, after_cursor=None):
+        lines = [
+            self._json(line, n, self.written.setdefault((invocation, n), self.time))
+            for n, line in enumerate(self.invocations.get(invocation, ()))
+        ]
+        return lines[int(after_cursor[1:]) + 1 :] if after_cursor else lines
 
-    def kernel_journal(self, _since):
-        return []
+    def kernel_journal(self, since):
+        return [self._json(line, 0, when, "kernel") for when, line in self.kernel if when >= since]
+
+    def usage(self, _group):
+        return self.usages(self.time) if callable(self.usages) else self.usages
 
     def follow(self, invocation, _cursor, deadline):
         while self.time < deadline:
@@ -133,7 +150,8 @@ class FakeHost:
                     event(self)
                 else:
                     self.invocations[invocation].append(event)
-                    yield self._json(event, 0)
+                    number = len(self.invocations[invocation]) - 1
+                    yield self._json(event, number, self.written.setdefault((invocation, number), self.time))
             self.time += 1
             yield None
 
@@ -150,12 +168,13 @@ class FakeHost:
     def dies(self, result="exit-code"):
         self.running = replace(self.running, main_pid=0, active_state="failed", sub_state="failed", result=result)
 
-    def _json(self, line, number):
+    def _json(self, line, number, when, transport="stdout"):
         entry = {
-            "MESSAGE": line,
+            "MESSAGE": list(line) if isinstance(line, bytes) else line,
             "__CURSOR": f"c{number}",
-            "__REALTIME_TIMESTAMP": str(int(self.time * 1e6)),
-            "_TRANSPORT": "stdout",
+            "__REALTIME_TIMESTAMP": str(int(when * 1e6)),
+            "_TRANSPORT": transport,
+            "_PID": "7",
         }
         return json.dumps(entry).encode()
 

@@ -4,8 +4,18 @@ from dataclasses import replace
 
 import pytest
 from ansible.module_utils.sglang_host import Owner
-from ansible.module_utils.sglang_proof import startup
-from stage import DRAFT_LINE, POOL_LINE, READY_LINE, UNIT_PATH, FakeHost, echo_line, make_plan, start_lines
+from ansible.module_utils.sglang_proof import hearing, startup, verdict
+from stage import (
+    DRAFT_LINE,
+    POOL_LINE,
+    READY_LINE,
+    UNIT_PATH,
+    FakeHost,
+    echo_line,
+    make_plan,
+    start_lines,
+    with_alarms,
+)
 
 PLAN = make_plan()
 LATER = 300  # seconds of the fake host's clock
@@ -135,7 +145,7 @@ def test_an_empty_generation_is_no_generation():
     host = FakeHost(PLAN, start_lines(PLAN))
     host.answers["/generate"] = {"text": ""}
     assert "generation: declared an answer, the evidence cannot be read" in failure(host)
-    assert prove(host, generate=False)
+    assert prove(host, demands=startup.Demands(generate=False))
 
 
 def test_a_process_that_carries_another_plan_is_found_before_its_log_is_read():
@@ -147,7 +157,7 @@ def test_a_process_that_carries_another_plan_is_found_before_its_log_is_read():
 
 def test_kept_evidence_proves_the_same_start_after_its_lines_were_rotated_away():
     host = FakeHost(PLAN, start_lines(PLAN))
-    kept = startup.keep(PLAN, prove(host))
+    kept = hearing.keep(PLAN, prove(host))
     host.invocations["i1"] = []
     assert prove(host, kept=kept).verdicts
     host.starts_again("i2")
@@ -157,14 +167,14 @@ def test_kept_evidence_proves_the_same_start_after_its_lines_were_rotated_away()
 
 def test_kept_evidence_of_another_plan_proves_nothing():
     host = FakeHost(PLAN, start_lines(PLAN))
-    kept = {**startup.keep(PLAN, prove(host)), "digest": "another"}
+    kept = {**hearing.keep(PLAN, prove(host)), "digest": "another"}
     host.invocations["i1"] = []
     assert isinstance(prove(host, seconds=5, kept=kept), startup.Pending)
 
 
 def test_nothing_but_what_the_plan_asks_for_is_kept():
     lines = start_lines(PLAN, api_key="sk-very-secret")
-    kept = startup.keep(PLAN, prove(FakeHost(PLAN, lines)))
+    kept = hearing.keep(PLAN, prove(FakeHost(PLAN, lines)))
     assert "sk-very-secret" not in str(kept)
 
 
@@ -175,3 +185,226 @@ def test_the_unit_alone_can_be_asked_before_a_restart():
     host.running = replace(host.running, argv=("/bin/true",), drop_in_paths=(drop_in,))
     with pytest.raises(startup.NotProved, match=drop_in):
         startup.check_unit(host, PLAN, UNIT_PATH)
+
+
+def demands(**wanted):
+    return startup.Demands(**wanted)
+
+
+def test_a_hang_is_told_before_the_deadline_with_where_and_what_next():
+    host = FakeHost(PLAN, [echo_line(PLAN), "[2026-11-29 14:16:01 TP3] sglang is using nccl==2.28.9"])
+    said = failure(host, demands=demands(stall=120))
+    assert host.clock() - 1000 < LATER / 2
+    assert "sglang-k26.service hangs: nothing has moved for 120 s (limit 120 s)" in said
+    assert "Phase: arguments resolved, starting workers" in said
+    assert '"[2026-11-29 14:16:01 TP3] sglang is using nccl==2.28.9"' in said
+    assert "head /proc/{7}/stack" in said
+
+
+@pytest.mark.parametrize("column", [0, 1, 2])
+def test_a_load_that_reads_grows_or_computes_is_slow_and_no_hang(column):
+    host = FakeHost(PLAN, [echo_line(PLAN), "[2026-11-29 14:16:01] Load weight begin. avail mem=90.00 GB"])
+    per_second = (15_600_000, 15_600_000, 0.9)[column]
+    host.usages = lambda now: {"7": [per_second * now if n == column else 0 for n in range(3)]}
+    pending = prove(host, demands=demands(stall=120))
+    assert pending.phase == "loading weights"
+    assert pending.moves
+
+
+def test_a_hang_is_told_across_the_slices_of_the_wait():
+    host = FakeHost(PLAN, [echo_line(PLAN)])
+    resume, slices = None, 0
+    with pytest.raises(startup.NotProved, match="hangs: nothing has moved for"):
+        while slices < 20:
+            pending = prove(host, seconds=20, resume=resume, demands=demands(stall=120))
+            resume, slices = pending.resume, slices + 1
+    assert 5 <= slices <= 7
+
+
+def test_lines_alone_keep_a_load_from_being_a_hang():
+    host = FakeHost(PLAN, [echo_line(PLAN)])
+    host.coming = [f"[2026-11-29 14:16:01] part {n}" for n in range(LATER)]
+    assert isinstance(prove(host, demands=demands(stall=60)), startup.Pending)
+
+
+def test_a_ready_engine_that_waits_for_requests_does_not_hang():
+    host = FakeHost(PLAN, start_lines(PLAN))
+    host.sleep(10_000)
+    assert prove(host, demands=demands(stall=60))
+
+
+def test_a_start_is_held_for_a_while_and_then_asked():
+    host = FakeHost(PLAN, start_lines(PLAN))
+    asked = []
+    answer = host.get
+    host.get = lambda url, *rest: (asked.append((host.clock(), url)), answer(url, *rest))[1]
+    assert prove(host, demands=demands(hold=5))
+    assert min(when for when, _ in asked) == 1005
+
+
+def test_a_death_while_it_is_held_is_seen_before_it_is_asked():
+    host = FakeHost(PLAN, start_lines(PLAN))
+    host.coming = [lambda h: h.dies("signal")]
+    host.answers = {}
+    assert "ended during this start" in failure(host, demands=demands(hold=5))
+
+
+def test_a_hold_longer_than_the_slice_goes_on_in_the_next():
+    host = FakeHost(PLAN, start_lines(PLAN))
+    assert prove(host, seconds=2, demands=demands(hold=5)).phase == "ready, held for a while"
+
+
+def test_an_old_process_is_not_held_again():
+    host = FakeHost(PLAN, start_lines(PLAN))
+    kept = hearing.keep(PLAN, prove(host))
+    host.invocations["i1"] = []
+    host.sleep(600)
+    assert prove(host, seconds=0, kept=kept, demands=demands(hold=5))
+    assert host.clock() == 1600
+
+
+def test_the_generation_says_how_many_tokens_were_accepted():
+    host = FakeHost(PLAN, start_lines(PLAN))
+    host.answers["/generate"]["meta_info"] = {"spec_accept_length": 1.142, "spec_verify_ct": 7}
+    (generation,) = [x for x in prove(host).verdicts if x.setting == "generation"]
+    assert generation.says == "1.14 tokens accepted per step"
+
+
+@pytest.mark.parametrize(
+    "meta, said",
+    [
+        ({"spec_accept_length": 3.5, "completion_tokens": 256}, None),
+        (
+            {"spec_accept_length": 1.02, "completion_tokens": 256},
+            "acceptance: declared at least 2.0, found 1.02 (served hop",
+        ),
+        ({}, "acceptance: declared at least 2.0, nothing says so (served hop, missing)"),
+    ],
+)
+def test_a_declared_floor_of_the_acceptance_is_asked_of_a_longer_probe(meta, said):
+    host = FakeHost(PLAN, start_lines(PLAN))
+    host.answers["/generate"]["meta_info"] = meta
+    wanted = demands(acceptance={"floor": 2.0, "tokens": 256})
+    if said:
+        assert said in failure(host, demands=wanted)
+    else:
+        assert prove(host, demands=wanted)
+
+
+NO_SAMPLING = "[2026-11-29 14:16:12 TP0] DFLASH non-greedy verification is unavailable on this build/device."
+
+
+def forbidding(severity="critical"):
+    """PLAN, of an engine that must not ignore the temperature."""
+    text = "DFLASH non-greedy verification is unavailable"
+    return with_alarms(PLAN, forbidden=[{"text": text, "severity": severity, "reason": "the temperature is ignored"}])
+
+
+def test_a_forbidden_line_fails_a_start_that_is_otherwise_good():
+    host = FakeHost(PLAN, [*start_lines(PLAN)[:2], NO_SAMPLING, *start_lines(PLAN)[2:]])
+    with pytest.raises(startup.NotProved) as failed:
+        startup.prove(host, forbidding(), UNIT_PATH, until=host.clock() + LATER)
+    said = str(failed.value)
+    assert "the engine says what it must not say: the temperature is ignored (effective hop, forbidden)" in said
+    assert "non-greedy verification is unavailable" in said
+
+
+def test_a_forbidden_line_that_only_warns_is_kept_and_printed_with_a_star():
+    host = FakeHost(PLAN, [*start_lines(PLAN)[:3], NO_SAMPLING, READY_LINE])
+    plan = forbidding("warning")
+    proved = startup.prove(host, plan, UNIT_PATH, until=host.clock() + LATER)
+    kept = hearing.keep(plan, proved)
+    host.invocations["i1"] = []
+    again = startup.prove(host, plan, UNIT_PATH, until=host.clock() + LATER, kept=kept)
+    for outcome in (proved, again):
+        rows = verdict.table(plan, outcome.verdicts, title="", passed=True)["rows"]
+        assert [row[4] for row in rows if row[0] == "forbidden line"] == ["forbidden*"]
+
+
+def test_a_forbidden_line_of_an_older_start_is_no_matter():
+    host = FakeHost(PLAN, [NO_SAMPLING])
+    host.starts_again("i2")
+    host.processes[8] = host.processes[7]
+    host.invocations["i2"] = start_lines(PLAN)
+    assert startup.prove(host, forbidding(), UNIT_PATH, until=host.clock() + LATER)
+
+
+def test_a_forbidden_line_during_the_first_request_is_heard():
+    host = FakeHost(PLAN, start_lines(PLAN))
+    answer = host.get
+
+    def complains(url, *rest):
+        host.invocations["i1"].append(NO_SAMPLING)
+        return answer(url, *rest)
+
+    host.get = complains
+    with pytest.raises(startup.NotProved, match="the temperature is ignored"):
+        startup.prove(host, forbidding(), UNIT_PATH, until=host.clock() + LATER)
+
+
+def test_a_line_that_says_the_opposite_makes_the_setting_differ():
+    plan = with_alarms(PLAN, contradict={"window": ["draft window is ignored"]})
+    line = "[2026-11-29 14:16:12 TP1] The draft window is ignored here."
+    host = FakeHost(PLAN, [*start_lines(PLAN)[:3], line, READY_LINE])
+    with pytest.raises(startup.NotProved) as failed:
+        startup.prove(host, plan, UNIT_PATH, until=host.clock() + LATER)
+    assert "window: declared 2048, found otherwise (effective hop, differs)" in str(failed.value)
+    assert line in str(failed.value)
+
+
+def test_the_echo_of_a_forbidden_word_is_no_forbidden_line():
+    plan = with_alarms(PLAN, forbidden=[{"text": "tiny-dflash", "severity": "critical", "reason": "a toy"}])
+    assert startup.prove(FakeHost(PLAN, start_lines(PLAN)), plan, UNIT_PATH, until=2000)
+
+
+OOM_KILL = "Out of memory: Killed process 7 (sglang::schedul) total-vm:900kB, anon-rss:800kB, file-rss:0kB"
+CHILD_DIED = "[2026-11-29 14:16:09] Subprocess scheduler_0 (pid=7) crashed with exit code -9."
+
+
+def test_the_kernels_kill_is_told_from_sglangs_own():
+    host = FakeHost(PLAN, [echo_line(PLAN), CHILD_DIED])
+    host.dies("signal")
+    assert "crashed with exit code -9" in failure(host)
+    assert "systemd  says signal; the kernel's records name none of its processes" in failure(host)
+    host.kernel = [(995, OOM_KILL)]
+    assert OOM_KILL in failure(host)
+    assert "systemd  says signal; the kernel's records say the same" in failure(host)
+
+
+def test_the_kernels_kill_of_an_earlier_start_explains_nothing():
+    host = FakeHost(PLAN, [echo_line(PLAN), CHILD_DIED])
+    host.dies("signal")
+    host.kernel = [(900, OOM_KILL)]  # the same process id, before this start
+    assert OOM_KILL not in failure(host)
+
+
+def test_an_engine_that_should_need_a_key_must_refuse_a_request_without_it():
+    host = FakeHost(PLAN, start_lines(PLAN))
+    with_key = demands(key="sk-1")
+    assert "api_key: declared needed, found an answer without a key (served hop, differs)" in failure(host, demands=with_key)
+    answer = host.get
+
+    def get(url, key=None, *rest):
+        if key != "sk-1":
+            raise startup.CannotRead(f"{url} answered 401 Unauthorized")
+        return answer(url, key, *rest)
+
+    host.get = get
+    assert prove(host, demands=with_key)
+    assert "model: declared /srv/models/tiny-qwen3, the evidence cannot be read" in failure(
+        host, demands=demands(key="sk-2")
+    )
+
+
+def test_kept_evidence_does_not_hide_what_the_same_start_says_later():
+    host = FakeHost(PLAN, start_lines(PLAN))
+    kept = hearing.keep(PLAN, prove(host))
+    host.invocations["i1"].append(DRAFT_LINE.format(window=64, compact=True))
+    assert "window: declared 2048, found 64 (effective hop, differs)" in failure(host, kept=kept)
+
+
+def test_dropped_messages_of_later_days_are_no_alarm():
+    host = FakeHost(PLAN, start_lines(PLAN))
+    kept = hearing.keep(PLAN, prove(host))
+    host.invocations["i1"] = [None]  # a message that cannot be read
+    assert prove(host, kept=kept)

@@ -195,3 +195,92 @@ def test_a_setting_of_the_environment_is_proved_by_the_process_and_not_echoed():
     assert (topk.verdict, topk.passes) == ("unstated", True)
     differences = v.start_differences(plan, plan.argv, {**plan.environment, "SGLANG_DDTREE_MAX_TOPK": "2"})
     assert differences == [("topk", "4", "2")]
+
+
+@pytest.mark.parametrize(
+    "found, relation, wanted, holds",
+    [
+        (8, "ge", 8, True),
+        (7, "ge", 8, False),
+        (None, "ge", 8, False),
+        (True, "ge", 1, False),
+        ("9", "ge", 8, False),
+        (9, "le", 8, False),
+        (8, "le", None, False),
+        ("EAGLE", "in", ["NEXTN", "EAGLE"], True),
+        ("DFLASH", "in", ["NEXTN", "EAGLE"], False),
+        (1, "in", [True], False),
+    ],
+)
+def test_relations(found, relation, wanted, holds):
+    assert v._related(found, relation, wanted) is holds
+
+
+def capacity(*states):
+    """The verdict on a context that the pool must hold, for these internal states."""
+    witness = {
+        "hop": "effective",
+        "source": "granted",
+        "field": "memory_usage.token_capacity",
+        "relation": "ge",
+        "value": 4096,
+    }
+    window = replace(PLAN.expectations[0], setting="served_context", witnesses=(witness,))
+    plan = replace(PLAN, expectations=(window,), replicas=len(states))
+    (said,) = v.judge_effective(plan, evidence(server_info=v.Said({"internal_states": list(states)}, "http://x")))
+    return said.verdict, said.found
+
+
+def test_a_granted_value_can_lie_deeper():
+    assert capacity({"memory_usage": {"token_capacity": 8192}}) == ("match", 8192)
+    assert capacity({"memory_usage": {"token_capacity": 1024}}) == ("differs", 1024)
+    assert capacity({"memory_usage": {"token_capacity": 8192}}, {"memory_usage": {"token_capacity": 1024}})[0] == "differs"
+    assert capacity({"memory_usage": {}})[0] == "missing"
+    assert capacity({"memory_usage": None})[0] == "missing"
+
+
+def info(state=None, **top):
+    granted = {"effective_max_running_requests_per_dp": 4, **(state or {})}
+    return v.Said({**top, "internal_states": [granted]}, "http://x/server_info")
+
+
+STARTED = {"weight_version": "default", "speculative_accept_threshold_single": 1.0, "speculative_accept_threshold_acc": 1.0}
+
+
+def test_what_the_api_changed_since_the_start_is_found():
+    started = echo(**STARTED)
+    unchanged = info(STARTED, speculative_draft_window_size=2048, weight_version="default")
+    assert broken(echo=started, server_info=unchanged) is None
+    lower = info({**STARTED, "speculative_accept_threshold_single": 0.4})
+    assert broken(echo=started, server_info=lower) == ("speculative_accept_threshold_single", "served", "differs")
+    swapped = v.Said({"model_path": PLAN.model, "weight_version": "step-90"}, "http://x/model_info")
+    assert broken(echo=started, model_info=swapped) == ("weight_version", "served", "differs")
+    assert broken(echo=started, server_info=info(speculative_draft_window_size=64)) == ("window", "served", "differs")
+    assert broken(echo=started, server_info=info({"some_other_field": 1}, attention_backend="triton")) is None
+
+
+def test_a_threshold_that_was_declared_lower_is_no_change():
+    declared = {**STARTED, "speculative_accept_threshold_acc": 0.9}
+    assert broken(echo=echo(**declared), server_info=info(declared)) is None
+
+
+def test_a_change_through_the_api_says_how_to_undo_it():
+    verdicts = v.judge(PLAN, evidence(echo=echo(**STARTED), server_info=info({"speculative_accept_threshold_acc": 0.1})))
+    said = v.sentence(PLAN, v.first_broken(verdicts), verdicts)
+    assert "speculative_accept_threshold_acc: declared 1.0, found 0.1 (served hop, differs)" in said
+    assert "it was changed through the API: systemctl restart sglang-k26.service" in said
+
+
+@pytest.mark.parametrize("name", ["SGLANG_API_KEY", "HF_TOKEN"])
+def test_a_difference_of_a_secret_is_told_without_the_secret(name):
+    plan = replace(PLAN, environment={**PLAN.environment, "HF_TOKEN": "hf_declared"})
+    differences = v.start_differences(plan, plan.argv, {**plan.environment, name: "sk-here"})
+    assert name in str(differences)
+    assert "sk-here" not in str(differences)
+    assert "hf_declared" not in str(differences)
+
+
+def test_a_command_line_with_a_key_is_shown_without_it():
+    differences = v.start_differences(PLAN, (*PLAN.argv, "--api-key", "sk-here"), PLAN.environment)
+    assert "--api-key" in str(differences)
+    assert "sk-here" not in str(differences)

@@ -1,0 +1,118 @@
+"""The wait on a real host: a scripted unit says what an engine says, when the test wants it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import ansible.module_utils
+import deployment
+import pytest
+from deployment import INVENTORY, ROOT
+
+ansible.module_utils.__path__.append(str(ROOT / "module_utils"))
+from stage import PYTHON, make_plan, start_lines  # noqa: E402  needs the path
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="hosts need root")
+
+HOST, ADDRESS = "waiting1", "10.213.77.70"
+UNIT_PATH = "/etc/systemd/system/sglang-k26.service"
+PLAN = make_plan(host="127.0.0.1")
+# Says the first lines, and the others when /run/go is there; answers on the port like an engine.
+ENGINE = f"""
+import http.server, json, os, sys, time
+early, late = {start_lines(PLAN)[:2]!r}, {start_lines(PLAN)[2:]!r}
+print(*early, sep="\\n", flush=True)
+while not os.path.exists("/run/go"):
+    time.sleep(0.2)
+
+class Engine(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        answers = {{"/server_info": {{"internal_states": [{{}}]}}, "/model_info": {{"model_path": {PLAN.model!r}}}}}
+        body = json.dumps(answers.get(self.path, {{"text": "jumps"}})).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    do_POST = do_GET
+
+server = http.server.HTTPServer(("127.0.0.1", {PLAN.port}), Engine)
+print(*late, sep="\\n", flush=True)
+server.serve_forever()
+"""
+UNIT = "\n".join(
+    [
+        "[Service]",
+        "Type=exec",
+        "Environment=PYTHONPATH=/opt/engine",
+        "ExecStart=" + " ".join(PLAN.argv),
+        *(f"Environment={name}={value}" for name, value in PLAN.environment.items()),
+        "",
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def host():
+    deployment.hosts("down", HOST)
+    deployment.hosts("up", f"{HOST}={ADDRESS}")
+    yield lambda script: deployment.hosts("exec", HOST, "sh", "-euc", script)
+    deployment.hosts("down", HOST)
+
+
+@pytest.fixture
+def loading(host):
+    """A start that has said its first lines, and waits."""
+    host("rm -f /run/go")
+    for path, text in (("/opt/engine/sglang/launch_server.py", ENGINE), (UNIT_PATH, UNIT)):
+        host(f"mkdir -p {os.path.dirname(path)}; cat > {path} <<'END'\n{text}\nEND")
+    host(f"mkdir -p {os.path.dirname(PYTHON)}; ln -sf /usr/bin/python3 {PYTHON}")
+    host("systemctl daemon-reload; systemctl restart sglang-k26.service")
+    return host
+
+
+@pytest.fixture
+def playbook(tmp_path):
+    """Start a play that proves PLAN on the host; returns the process, its output is read as it comes."""
+    task = {"plan": PLAN.to_dict(), "unit_path": UNIT_PATH, "slice": 3, "hold": 1}
+
+    def start(**arguments):
+        play = [{"hosts": HOST, "gather_facts": False, "tasks": [{"sglang_startup": {**task, **arguments}}]}]
+        path = tmp_path / "play.yml"
+        path.write_text(json.dumps(play))
+        env = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"}
+        return subprocess.Popen(
+            ["ansible-playbook", "-i", INVENTORY, "-i", f"{HOST},", "-e", f"ansible_host={ADDRESS}", path],
+            cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    return start
+
+
+def read_until(process, words):
+    for line in process.stdout:
+        sys.stdout.write(line)
+        if words in line:
+            return
+    raise AssertionError(f"the run ended without {words!r}")
+
+
+def test_the_wait_survives_an_sshd_that_is_gone_for_a_while(loading, playbook):
+    process = playbook()
+    read_until(process, "arguments resolved, starting workers")
+    loading("sessions=$(pgrep -P $(systemctl show -p MainPID --value ssh)); systemctl stop ssh; kill -KILL $sessions")
+    read_until(process, "connection lost, trying again")
+    loading("systemctl start ssh; touch /run/go")
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    assert "sglang-k26.service  SGLang 0.5.13" in output
+
+
+def test_a_hang_ends_the_wait_with_where_and_what_next(loading, playbook):
+    process = playbook(stall=8)
+    output, _ = process.communicate()
+    assert process.returncode == 2, output
+    assert "sglang-k26.service hangs: nothing has moved for" in output
+    assert "last line of the start:" in output and "/stack on the host" in output

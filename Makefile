@@ -5,7 +5,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export MOLECULE_COMMAND_BORDERS := false
 
-.PHONY: help setup demo test lint unit molecule integration lock clean
+.PHONY: help setup demo test lint unit molecule integration bench lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -31,6 +31,9 @@ molecule: .venv/ready  ## the roles on real systemd hosts, minutes
 
 integration: .venv/ready  ## deployments and faults on real systemd hosts, minutes
 	pytest tests/integration
+
+bench:  ## what reading a journal of a million records costs beside journalctl itself; prints ratios
+	$(PYTHON) bench/journal.py
 
 lock:  ## write requirements/controller.txt anew
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

@@ -33,12 +33,12 @@ _RELEASES = {
     "59452ce9b463": "0.5.23",
 }
 # How a line begins or goes on that tells of a setting of which the engine made something else (0.5.11 … 0.5.23).
+# Each line of a start is searched: no IGNORECASE, which makes it five times as slow.
 _OVERRIDE = re.compile(
-    r"overriding |overrid(?:es|den) |(?:is|was|are|been) (?:re)?set to |(?:is )?adjusted to |was reduced |"
+    r"[Oo]verrid(?:ing |es |den )|(?:is|was|are|been) (?:re)?set to |adjusted to |was reduced |"
     r"(?:is|are) (?:disabled|ignored|forced) (?:because|since|when|as|for|to)\b|will (?:fallback|fall back|be ignored)|"
-    r"mismatch: using |falls? ?back to |has no effect|KV pool holds \d+ tokens, fewer|"
-    r"automatically (?:set|enabl|disabl|adjust)",
-    re.IGNORECASE,
+    r"mismatch: using |[Ff]alls? ?back to |has no effect|KV pool holds \d+ tokens, fewer|"
+    r"[Aa]utomatically (?:set|enabl|disabl|adjust)"
 )
 
 

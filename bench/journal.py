@@ -93,7 +93,7 @@ def main(count):
             make_journal(path, count, at_the_end=place == "end")
             reading, filtering, peak = measure(path)
             print(
-                f"{count:,} records, evidence at the {place}: {reading / filtering:.2f} × journalctl to /dev/null "
+                f"{count:,} records, evidence at the {place}: {reading / filtering:.2f} times journalctl to /dev/null "
                 f"({reading:.1f} s, {filtering:.1f} s), peak {peak:.0f} MB"
             )
             path.unlink()

@@ -101,6 +101,12 @@ facts:
     fingerprint:
       description: SHA-256 over release, options and messages.
       type: str
+installation:
+  description:
+    - SHA-256 over all that the interpreter would run. It changes when a package is replaced under the same version or a file
+      is patched in place, and then a running engine is another than the installed one.
+  type: str
+  returned: when installed
 cached:
   description: Whether the facts come from the cache.
   type: bool
@@ -115,7 +121,7 @@ import json
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.sglang_proof.facts import EngineFacts, NotAnEngine, read_engine, source_key
+from ansible.module_utils.sglang_proof.facts import EngineFacts, NotAnEngine, installation_key, read_engine, source_key
 
 FIND_ENGINE = """
 import importlib.metadata, importlib.util, json
@@ -182,6 +188,7 @@ def main():
         module.fail_json(msg=f"{python}: {error}")
 
     result = {"installed": True, "package": str(engine[0]), "facts": facts, "cached": cached}
+    result["installation"] = installation_key(engine[0])
     changed = bool(path) and not cached
     if changed:
         result["diff"] = {

@@ -126,6 +126,7 @@ settings:
   returned: success
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -133,7 +134,7 @@ import pwd
 import subprocess
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.sglang_host import CannotRead, Host
+from ansible.module_utils.sglang_host import CannotKeep, CannotRead, Host, read_json, write_json
 from ansible.module_utils.sglang_proof import contract, fork, key_file, plan, redact, resolver, systemd_unit, verdict
 from ansible.module_utils.sglang_proof.facts import EngineFacts
 
@@ -234,10 +235,25 @@ def make_plan(params, facts, rules):
         declaration,
         facts,
         extra_args=params["extra_args"],
-        environment={name: str(value) for name, value in params["environment"].items()},
+        environment=dict(read_environment(params["environment"])),
         inputs=given,
         key_file=params["key_file"],
+        user=params["user"] or "",
     )
+
+
+def read_environment(environment):
+    """(name, text) of each variable. Raises Refused for values of which nobody can know what text is meant."""
+    for name, value in environment.items():
+        if name == plan.DIGEST_VARIABLE:
+            raise plan.Refused([f"environment {name}: this name is the project's own; choose another"])
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise plan.Refused([f"environment {name}: declared {value!r}, but it must be text or a number; quote it"])
+        yield name, str(value)
+
+
+# What engines load from a model's directory; a README that is touched is no other model.
+MODEL_FILES = (".json", ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".model", ".tiktoken", ".txt", ".jinja", ".py")
 
 
 def read_model(directory):
@@ -246,7 +262,8 @@ def read_model(directory):
     try:
         with open(path, encoding="utf-8") as file:
             config = json.load(file)
-        entries = sorted((e.name, e.stat().st_size, int(e.stat().st_mtime)) for e in os.scandir(directory))
+        files = [entry for entry in os.scandir(directory) if entry.name.endswith(MODEL_FILES)]
+        entries = sorted((entry.name, entry.stat().st_size, int(entry.stat().st_mtime)) for entry in files)
     except OSError as error:
         raise CannotRead(f"declared {directory}, but {path} cannot be read: {error.strerror}") from None
     except ValueError as error:
@@ -259,10 +276,8 @@ def ask_resolver(made, facts, params, check_mode):
     options = list(made.argv[3:])
     key = hashlib.sha256(json.dumps([made.digest, facts.fingerprint, made.release]).encode()).hexdigest()
     cache = params["state_dir"] and os.path.join(params["state_dir"], "resolver.json")
-    if cache and os.path.exists(cache):
-        with open(cache, encoding="utf-8") as file:
-            if json.load(file) == {"accepted": key}:
-                return "cached"
+    if cache and read_json(cache) == {"accepted": key}:
+        return "cached"
     answer = run_resolver(params["python"], options, made.environment, params["user"])
     if answer.refused:
         raise plan.Refused(
@@ -274,8 +289,8 @@ def ask_resolver(made, facts, params, check_mode):
     if problems:
         raise plan.Refused(problems)
     if cache and not check_mode and os.path.isdir(params["state_dir"]):
-        with open(cache, "w", encoding="utf-8") as file:
-            json.dump({"accepted": key}, file)
+        with contextlib.suppress(CannotKeep):  # it is asked again then
+            write_json(cache, {"accepted": key})
     return "asked"
 
 
@@ -308,7 +323,7 @@ def run_resolver(python, options, environment, user):
 
 def held_by_another(host, made, unit):
     """Who else holds the port, or a GPU, that this unit needs; None if nobody does."""
-    owner = host.listener(made.port, unit.control_group)
+    owner = host.listener(made.port, unit.control_group, made.host)
     if owner and not owner.ours:
         return {"what": f"port {made.port}", "held_by": owner.name, "unit": owner.unit}
     on_gpu = verdict.option_value(made.argv, "--device") == "cuda"

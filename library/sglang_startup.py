@@ -33,6 +33,12 @@ options:
     description: Seconds that the start may take, from the start of the process to the proof.
     type: int
     default: 1800
+  may_change:
+    description:
+      - Whether the play would change the unit and restart it. Then, in check mode, a unit or process that does not carry the
+        plan is reported as what a run would change, without a failure.
+    type: bool
+    default: false
   slice:
     description:
       - Return after this many seconds with RV(finished=false) if nothing decisive was said until then. 0 waits to the end.
@@ -89,8 +95,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - Checks as always, and keeps nothing. A unit or process that does not carry the plan is reported as what a run would
-        change, without a failure.
+      - Checks as always, and keeps nothing. See O(may_change).
   diff_mode:
     support: none
 author: The contributors
@@ -146,13 +151,11 @@ start:
 """
 
 import datetime
-import json
 import os
-import tempfile
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.sglang_host import Host
+from ansible.module_utils.sglang_host import CannotKeep, Host, read_json, write_json
 from ansible.module_utils.sglang_proof import hearing, key_file, startup, verdict
 from ansible.module_utils.sglang_proof.plan import Plan
 
@@ -163,6 +166,7 @@ ARGUMENTS = {
     "unit_path": {"type": "path", "required": True},
     "upto": {"type": "str", "choices": ["unit", "served"], "default": "served"},
     "timeout": {"type": "int", "default": 1800},
+    "may_change": {"type": "bool", "default": False},
     "slice": {"type": "int", "default": 0},
     "stall": {"type": "int", "default": 300},
     "hold": {"type": "int", "default": 5},
@@ -258,15 +262,12 @@ def prove(module, plan, kept, generate):
 
 def not_proved(module, plan, failure):
     broken = verdict.first_broken(failure.verdicts)
-    would_change = module.check_mode and (broken is None or broken.hop in ("unit", "process"))
+    would_change = (
+        module.check_mode and module.params["may_change"] and (broken is None or broken.hop in ("unit", "process"))
+    )
     title = f"{plan.unit}  SGLang {plan.release}"
     table = verdict.table(plan, failure.verdicts, title=title, notes=plan.notes, passed=None if would_change else False)
-    result = {
-        "changed": False,
-        "finished": True,
-        "verdicts": [asdict(v) for v in failure.verdicts],
-        "verdict_table": table,
-    }
+    result = {"changed": False, "finished": True, "verdict_table": table}
     if would_change:
         table["notes"].append("check mode: a run would change this, restart the service and prove it")
         module.exit_json(**result)
@@ -291,17 +292,17 @@ def state_path(directory):
 
 
 def kept_evidence(directory):
-    """The evidence of the last start that passed, or None; a file of another version is none."""
-    try:
-        with open(state_path(directory), encoding="utf-8") as file:
-            state = json.load(file)
-    except (TypeError, FileNotFoundError, ValueError):
-        return None
-    return state["evidence"] if state.get("version") == STATE_VERSION else None
+    """The evidence of the last start that passed, or None; a file of another form is none, and is made anew."""
+    state = read_json(state_path(directory)) if directory else None
+    is_ours = isinstance(state, dict) and state.get("version") == STATE_VERSION
+    evidence = state.get("evidence") if is_ours else None
+    return (
+        evidence if isinstance(evidence, dict) and {"start", "digest", "seconds", "echo", "lines"} <= set(evidence) else None
+    )
 
 
 def keep_state(module, plan, proved):
-    """Plan, unit and evidence of this start, replaced as a whole, and only if another start was proved."""
+    """Plan, unit and evidence of this start, and only if another start was proved. It stands proved if they are not kept."""
     directory = module.params["state_dir"]
     if not directory or module.check_mode:
         return
@@ -311,10 +312,10 @@ def keep_state(module, plan, proved):
     with open(module.params["unit_path"], encoding="utf-8") as file:
         unit = file.read()
     state = {"version": STATE_VERSION, "plan": plan.to_dict(), "unit": unit, "evidence": hearing.keep(plan, proved)}
-    with tempfile.NamedTemporaryFile("w", dir=directory, delete=False, encoding="utf-8") as file:
-        json.dump(state, file, indent=1, sort_keys=True)
-    os.chmod(file.name, 0o600)
-    os.replace(file.name, state_path(directory))
+    try:
+        write_json(state_path(directory), state)
+    except CannotKeep as error:
+        module.warn(f"{plan.unit} is proved, but its evidence is not kept for the day its journal is rotated: {error}")
 
 
 if __name__ == "__main__":

@@ -5,11 +5,14 @@ Standard library only; every method returns data for the pure code of sglang_pro
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import json
 import os
 import selectors
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -49,6 +52,33 @@ def _failed(argv, errors, status):
     return CannotRead(f"`{' '.join(argv)}` failed: {said[-1]}")
 
 
+def read_json(path):
+    """The content of a file that this project keeps; None where there is none that can be read: it is made anew."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def write_json(path, data):
+    """Keep data as a whole or not at all, readable by root alone. Raises CannotKeep; the old file stays then."""
+    new = f"{path}.new"
+    try:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            json.dump(data, file, indent=1, sort_keys=True)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+        raise CannotKeep(f"{path} cannot be written: {error.strerror}") from None
+
+
+class CannotKeep(Exception):
+    """A file of this project could not be written: what was found out stands, but is not kept."""
+
+
 class Owner(NamedTuple):
     """A process that holds something: does it belong to the unit asked for, its name for people, its unit."""
 
@@ -68,6 +98,12 @@ class Host:
         """The unit as systemd holds it now (systemd_unit.Unit; load_state "not-found" where there is none)."""
         return systemd_unit.parse_properties(run(systemd_unit.busctl_argv(name)).decode())
 
+    def manager_environment(self):
+        """The environment that systemd itself hands to every unit (systemctl set-environment)."""
+        manager = ["org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"]
+        answer = json.loads(run(["busctl", "--system", "--json=short", "get-property", *manager, "Environment"]))
+        return dict(item.split("=", 1) for item in answer["data"])
+
     def process(self, pid):
         """(argv, environment) with which a process was started, or None if it is gone."""
         try:
@@ -80,6 +116,10 @@ class Host:
 
     def boot_id(self):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+    def insist_on_journal(self):
+        """Raises CannotRead where journald does not answer."""
+        run(["journalctl", "--sync"])
 
     def journal(self, invocation, after_cursor=None):
         """The lines of JSON that the journal holds of one start of a unit, as bytes, one by one."""
@@ -120,12 +160,12 @@ class Host:
             process.kill()
             process.communicate()
 
-    def listener(self, port, control_group):
+    def listener(self, port, control_group, address="0.0.0.0"):
         """The Owner of a listening TCP port, or None if nobody listens.
 
         Ours is a process in the unit's control group. A port probe would reach whoever answers; this asks who it is.
         """
-        inodes = _listening(port)
+        inodes = _listening(port, address)
         if not inodes:
             return None
         owners = [pid for pid in os.listdir("/proc") if pid.isdigit() and inodes & _sockets(pid)]
@@ -174,8 +214,9 @@ def _nvidia_smi(what, columns):
     return [[cell.strip() for cell in row.split(",")] for row in printed.splitlines() if row.strip()]
 
 
-def _listening(port):
-    """Inodes of the sockets that listen on a TCP port (proc(5): state 0A)."""
+def _listening(port, address):
+    """Inodes of the sockets that listen on a TCP port where a service at this address would (proc(5): state 0A)."""
+    wanted = ipaddress.ip_address("127.0.0.1" if address == "localhost" else address)
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -184,9 +225,22 @@ def _listening(port):
             continue  # no IPv6
         for row in rows:
             columns = row.split()
-            if columns[3] == "0A" and int(columns[1].rsplit(":", 1)[1], 16) == port:
+            where, number = columns[1].rsplit(":", 1)
+            if columns[3] == "0A" and int(number, 16) == port and _collide(_address(where), wanted):
                 inodes.add(columns[9])
     return inodes
+
+
+def _address(text):
+    """An address of /proc/net/tcp: hexadecimal, each four bytes in the order of the processor."""
+    words = [bytes.fromhex(text[at : at + 8]) for at in range(0, len(text), 8)]
+    return ipaddress.ip_address(b"".join(word[::-1] if sys.byteorder == "little" else word for word in words))
+
+
+def _collide(held, wanted):
+    """Whether two sockets on one port stand in each other's way."""
+    held = getattr(held, "ipv4_mapped", None) or held
+    return held == wanted or held.is_unspecified or wanted.is_unspecified
 
 
 def _sockets(pid):

@@ -110,6 +110,23 @@ def source_key(package_dir: Path, metadata_dir: Path | None = None) -> str:
     return digest.hexdigest()
 
 
+def installation_key(package_dir: Path) -> str:
+    """SHA-256 over what the engine's interpreter would run: another key, another engine, whatever release it bears.
+
+    That is what pip recorded of each installed package, the start-up hooks beside them, and size and time of the
+    engine's own files (a patch in place is in no RECORD).
+    """
+    digest = hashlib.sha256()
+    site = package_dir.parent
+    hooks = [*site.glob("*.pth"), *site.glob("*customize.py")]
+    for path in sorted([*site.glob("*.dist-info/RECORD"), *hooks]):
+        digest.update(f"{path}\0".encode() + path.read_bytes())
+    for path in sorted(package_dir.rglob("*.py")):
+        status = path.stat()
+        digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
 def _release(package_dir: Path, metadata_dir: Path | None) -> str:
     in_source = r"""^__version__\b.*=\s*["']([^"']+)["']"""
     places = [(package_dir / "_version.py", in_source), (package_dir / "version.py", in_source)]

@@ -63,6 +63,7 @@ class Plan:
     model: str
     digest: str
     notes: tuple = ()
+    user: str = ""  # that the process runs as
     forbidden: tuple = ()  # dicts: text, severity, reason; no line of the start may have the text
     version: int = VERSION
 
@@ -227,7 +228,7 @@ def _known(expression, names):
         return None
 
 
-def make(instance, python, declaration, facts, extra_args=(), environment=None, inputs=None, key_file=None):
+def make(instance, python, declaration, facts, extra_args=(), environment=None, inputs=None, key_file=None, user=""):
     """The plan of one instance. Raises Refused.
 
     python: the engine's interpreter. declaration: what `declared()` returned for this engine. facts: EngineFacts.
@@ -276,6 +277,7 @@ def make(instance, python, declaration, facts, extra_args=(), environment=None, 
         model=declaration.names.get("model", ""),
         digest=digest,
         notes=tuple(_notes(declaration, family.name, facts.release)),
+        user=user,
         forbidden=tuple(_forbidden(declaration)),
     )
 
@@ -370,8 +372,8 @@ def _extra(extra_args, facts, carried):
     """Arguments outside the contract: each an option of this engine, spelled in full, and none that a setting carries."""
     fields = {facts.option(flag).field: name for flag, name in carried.items() if facts.option(flag)}
     for argument in extra_args:
-        if not argument.startswith("--"):
-            continue
+        if not argument.startswith("-") or argument.lstrip("-").isdigit():
+            continue  # a value
         flag = argument.split("=", 1)[0]
         option = facts.option(flag)
         if flag == "--config":

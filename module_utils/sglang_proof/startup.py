@@ -72,8 +72,12 @@ class Proved:
 
 def check_unit(host, plan, unit_path):
     """The unit hop alone, as it can be asked before a restart. Returns the verdicts, or raises NotProved."""
-    evidence = v.Evidence(unit=host.unit(plan.unit), unit_path=unit_path)
-    return _insist(plan, v.judge_unit(plan, evidence))
+    host.insist_on_journal()  # a start that nobody could prove is not worth a restart
+    return _insist(plan, v.judge_unit(plan, _unit_evidence(host, plan, unit_path)))
+
+
+def _unit_evidence(host, plan, unit_path):
+    return v.Evidence(unit=host.unit(plan.unit), unit_path=unit_path, manager_environ=host.manager_environment())
 
 
 def prove(host, plan, unit_path, until, demands=Demands(), kept=None, resume=None):
@@ -81,8 +85,8 @@ def prove(host, plan, unit_path, until, demands=Demands(), kept=None, resume=Non
 
     kept: what an earlier Proved of this plan left behind, `keep()`; it counts for the same start only.
     """
-    unit = host.unit(plan.unit)
-    evidence = v.Evidence(unit=unit, unit_path=unit_path)
+    evidence = _unit_evidence(host, plan, unit_path)
+    unit = evidence.unit
     verdicts = _insist(plan, v.judge_unit(plan, evidence))
     process = host.process(unit.main_pid) if unit.main_pid else None
     if process is None:
@@ -197,7 +201,7 @@ class _Watched:
 def _listener(host, plan, give_up, until):
     """Who owns the listening socket; None if nobody listens at `give_up` (Unix seconds) or `until` (host.clock)."""
     while True:
-        owner = host.listener(plan.port, host.unit(plan.unit).control_group)
+        owner = host.listener(plan.port, host.unit(plan.unit).control_group, plan.host)
         if owner or host.now() >= give_up or host.clock() >= until:
             return owner
         host.sleep(0.25)
@@ -219,6 +223,9 @@ def _ask(host, plan, evidence, owner, demands):
     )
     if demands.key:
         evidence = replace(evidence, keyless=_said(host, f"{address}/model_info", None))
+    if evidence.server_info.problem:
+        silent = v.Said({}, f"{address}/generate", problem=f"not asked: {evidence.server_info.problem}")
+        return replace(evidence, generation=silent if demands.generate else None)
     if demands.generate:
         said = _generate(host, address, demands.key, 8)
         if not said.problem and not said.fields.get("text"):

@@ -6,6 +6,7 @@ knows; what was not said, or could not be read, fails.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from . import redact
@@ -15,6 +16,12 @@ from .settings import shown
 HOPS = ("unit", "process", "echoed", "effective", "served")
 MATCH, DIFFERS, MISSING, UNREADABLE, UNSTATED = "match", "differs", "missing", "unreadable", "unstated"
 FORBIDDEN = "forbidden"  # a line that this engine must not say
+
+
+# Variables that change what an engine does; the rest (LANG, INVOCATION_ID, CACHE_DIRECTORY …) every service has.
+MATTERS = re.compile(
+    r"(?:SGLANG|SGL|LD|CUDA|NVIDIA|NCCL|TORCH|PYTORCH|TRITON|HF|TRANSFORMERS|FLASHINFER|OMP|MKL|VLLM)_|PYTHON|TORCHINDUCTOR"
+)
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,7 @@ class Evidence:
 
     unit: object = None  # systemd_unit.Unit as systemd has loaded it
     unit_path: str = ""  # where our unit file lies
+    manager_environ: dict | None = None  # what systemd hands to all units
     argv: tuple | None = None  # of the main process
     environ: dict | None = None
     echo: Said | None = None  # server_args= of this start
@@ -97,15 +105,35 @@ def judge_unit(plan, evidence):
         mend = f"remove {unit.fragment_path}, it hides {evidence.unit_path}; then {redeploy}"
         return [Verdict("unit", "unit", DIFFERS, evidence.unit_path, unit.fragment_path, where, next=mend)]
     if unit.drop_in_paths:
-        mend = f"merge into the inventory and remove {', '.join(unit.drop_in_paths)}; then {redeploy}"
+        drop_ins = ", ".join(unit.drop_in_paths)
+        mend = f"if it comes from a drop-in, declare it in the inventory and remove {drop_ins}; then {redeploy}"
     elif unit.need_daemon_reload:
         mend = f"systemctl daemon-reload on the host, or {redeploy}"
     else:
         mend = redeploy
-    broken = _compare_start(plan, "unit", unit.argv, unit.environment, where, mend)
+    broken = [
+        *_compare_start(plan, "unit", unit.argv, unit.environment, where, mend),
+        *_foreign_environment(plan, evidence, where),
+    ]
+    if plan.user and unit.user != plan.user:
+        broken.append(Verdict("user", "unit", DIFFERS, plan.user, unit.user or "root", where, next=mend))
     if not broken and unit.need_daemon_reload:
         broken = [Verdict("unit", "unit", DIFFERS, "the file as loaded", "a file changed since", where, next=mend)]
+    if not broken and unit.unit_file_state not in ("enabled", "enabled-runtime"):
+        state, again = unit.unit_file_state or "nothing", f"systemctl enable {plan.unit} on the host, or {redeploy}"
+        broken = [Verdict("at boot", "unit", DIFFERS, "enabled", state, where, severity="warning", next=again)]
     return broken or [Verdict("unit", "unit", MATCH, plan.digest, plan.digest, where)]
+
+
+def _foreign_environment(plan, evidence, where):
+    """What no unit of ours brings into the environment, and no restart would take away."""
+    for path in evidence.unit.environment_files:
+        mend = f"declare its content in sglang_service_environment and take {path} out of the unit's drop-in"
+        yield Verdict("environment", "unit", DIFFERS, "no environment file", path, where, next=mend)
+    for name, value in sorted((evidence.manager_environ or {}).items()):
+        if MATTERS.match(name) and name not in plan.environment:
+            mend = f"systemctl unset-environment {name} on the host, or declare it in sglang_service_environment"
+            yield Verdict(name, "unit", DIFFERS, "none", value, "systemd's own environment, set for all units", next=mend)
 
 
 def judge_process(plan, evidence):
@@ -149,11 +177,12 @@ def start_differences(plan, argv, environment):
         if name != DIGEST_VARIABLE and environment.get(name) != value:
             differences.append((carried.get(name, name), wanted[name], shown(seen.get(name))))
     for name in sorted(environment):
-        if name.startswith("SGLANG_") and name not in plan.environment:
+        if MATTERS.match(name) and name not in plan.environment:
             differences.append((name, "none", seen[name]))
     if not differences and environment.get(DIGEST_VARIABLE) != plan.digest:
-        # Argv and environment agree, but a model, the engine or the unit's limits were others when it was started.
-        differences.append(("plan", plan.digest, shown(environment.get(DIGEST_VARIABLE))))
+        # Argv and environment agree: what else a plan covers was another when it was started.
+        found = shown(environment.get(DIGEST_VARIABLE))
+        differences.append(("plan", plan.digest, f"{found} (engine, model files, key file or unit were others)"))
     return differences
 
 

@@ -165,17 +165,46 @@ def test_a_foreign_drop_in_is_named_and_nothing_is_restarted(deployment):
 
 def test_an_engine_that_ignores_the_flag_is_not_excused_by_its_older_good_start(deployment):
     """The founding failure: unit and process carry the flag, the restart is green, and the engine runs without it."""
+    start = deployment.start()
     site = deployment.shell("echo /opt/sglang/0.5.13/lib/python3*/site-packages").strip()
     deployment.shell(f"cat > {site}/ignores.py <<'END'\n{IGNORES_THE_WINDOW}END\necho 'import ignores' > {site}/ignores.pth")
-    deployment.shell(f"systemctl restart {deployment.unit}")
 
+    run = deployment.deploy("-e", "window=2048")
+    assert run.status == 2
+    assert "Restart, because plan: declared" in run.output  # the installation is another: it may not go unnoticed
+    assert "window: declared 2048, found none (echoed hop, differs)" in run.output
+    assert "unit, process carried it" in run.output
+    assert deployment.start() != start
+    run = deployment.verify()
+    assert run.status == 2
+    assert "window: declared 2048, found none (echoed hop, differs)" in run.output
+
+    deployment.shell(f"rm {site}/ignores.*")
+    deployment.proves(deployment.deploy("-e", "window=2048"))
+
+
+def test_an_environment_from_elsewhere_is_named_and_nothing_is_restarted_in_vain(deployment):
+    start = deployment.start()
+    deployment.shell("systemctl set-environment SGLANG_X=1")
     for attempt in (deployment.deploy("-e", "window=2048"), deployment.verify()):
         assert attempt.status == 2
-        assert "window: declared 2048, found none (echoed hop, differs)" in attempt.output
-        assert "unit, process carried it" in attempt.output
-
-    deployment.shell(f"rm {site}/ignores.*; systemctl restart {deployment.unit}")
+        assert "SGLANG_X: declared none, found 1 (unit hop, differs)" in attempt.output
+        assert "systemctl unset-environment SGLANG_X" in attempt.output
+    deployment.shell("systemctl unset-environment SGLANG_X")
     deployment.proves(deployment.verify())
+    assert deployment.start() == start
+
+
+def test_a_state_that_a_power_failure_cut_is_made_anew(deployment):
+    start = deployment.start()
+    deployment.shell("cd /var/lib/sglang-deploy; : > k26/resolver.json; echo [] > k26/verified.json")
+    deployment.proves(deployment.deploy("-e", "window=2048"))
+    assert deployment.start() == start
+    assert '"evidence"' in deployment.shell("cat /var/lib/sglang-deploy/k26/verified.json")
+
+
+def test_check_mode_does_not_excuse_a_verification(deployment):
+    assert deployment.verify("--check", "-e", "window=1024").status == 2
 
 
 def test_a_model_that_the_service_may_not_read_is_named_as_the_cause(deployment):

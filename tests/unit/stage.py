@@ -102,6 +102,7 @@ class FakeHost:
         self.processes = {7: (made.argv, dict(made.environment))}
         self.kernel = []  # lines of the kernel, of this boot
         self.usages = {"7": [0, 0, 0.0]}  # process id → bytes read, resident bytes, CPU seconds; or a function of the time
+        self.manager = {"LANG": "C.UTF-8"}
         self.owner = Owner(True, "python (pid 7)", made.unit)
         self.answers = {
             "/server_info": {"internal_states": [{"effective_max_running_requests_per_dp": 4}]},
@@ -155,7 +156,13 @@ class FakeHost:
             self.time += 1
             yield None
 
-    def listener(self, _port, _group):
+    def insist_on_journal(self):
+        pass
+
+    def manager_environment(self):
+        return self.manager
+
+    def listener(self, _port, _group, _address):
         return self.owner
 
     def get(self, url, _key=None, _body=None, _timeout=30):
@@ -187,7 +194,7 @@ PROPERTIES = {
     name: _property(value)
     for name, value in {
         "Id": "sglang-k26.service", "LoadState": "loaded", "LoadError": ["", ""], "ActiveState": "active",
-        "SubState": "running", "Result": "success", "UnitFileState": "enabled", "FragmentPath": UNIT_PATH,
+        "SubState": "running", "Result": "success", "UnitFileState": "enabled", "User": "sglang", "FragmentPath": UNIT_PATH,
         "DropInPaths": [], "NeedDaemonReload": False, "MainPID": 7, "InvocationID": [], "NRestarts": 0,
         "ExecMainStartTimestamp": 990_000_000, "ControlGroup": "/system.slice/sglang-k26.service",
     }.items()

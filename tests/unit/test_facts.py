@@ -6,7 +6,14 @@ import json
 import os
 
 import pytest
-from ansible.module_utils.sglang_proof.facts import EngineFacts, NotAnEngine, Option, read_engine, source_key
+from ansible.module_utils.sglang_proof.facts import (
+    EngineFacts,
+    NotAnEngine,
+    Option,
+    installation_key,
+    read_engine,
+    source_key,
+)
 
 CALLS = '''
 import argparse
@@ -227,3 +234,24 @@ def test_a_file_patched_in_place_changes_the_key_of_the_cache(engine):
     worker = package / "srt/speculative/worker.py"
     os.utime(worker, ns=(0, 0))
     assert source_key(package, info) != before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda site: (site / "sglang" / "a.py").write_text("patched = 1"),
+        lambda site: (site / "torch-2.dist-info" / "RECORD").write_text("torch/x.so,sha256=other,1"),
+        lambda site: (site / "sitecustomize.py").write_text("import os; os.environ['SGLANG_SIMULATE_ACC_LEN'] = '6'"),
+        lambda site: (site / "hook.pth").write_text("import hook"),
+    ],
+    ids=["engine patched", "dependency replaced", "sitecustomize", "start-up hook"],
+)
+def test_another_installation_has_another_key_whatever_its_version(tmp_path, change):
+    (tmp_path / "sglang").mkdir()
+    (tmp_path / "sglang" / "a.py").write_text("")
+    (tmp_path / "torch-2.dist-info").mkdir()
+    (tmp_path / "torch-2.dist-info" / "RECORD").write_text("torch/x.so,sha256=one,1")
+    before = installation_key(tmp_path / "sglang")
+    assert installation_key(tmp_path / "sglang") == before
+    change(tmp_path)
+    assert installation_key(tmp_path / "sglang") != before

@@ -44,7 +44,6 @@ PREFLIGHT = """
       ansible.builtin.include_role:
         name: sglang_service
         tasks_from: preflight
-        rolespec_validate: false
 """
 
 

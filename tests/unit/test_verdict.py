@@ -7,7 +7,7 @@ from ansible.module_utils.sglang_proof import verdict as v
 from stage import FakeHost, make_plan
 from test_plan import ddtree
 
-PLAN = make_plan(max_running_requests=4, max_total_tokens=4096)
+PLAN = replace(make_plan(max_running_requests=4, max_total_tokens=4096), user="sglang")
 LINE = v.Said(
     {"attention_backend": "triton", "block_size": 8, "draft_window_size": 2048, "compact_cache": True},
     "journal 14:03:12",
@@ -79,6 +79,13 @@ def test_a_healthy_start_matches_at_every_hop():
         ({"unit": replace(HOST.running, argv=("/bin/sh", *PLAN.argv))}, ("command", "unit", "differs")),
         ({"unit": replace(HOST.running, fragment_path="/run/systemd/system/x.service")}, ("unit", "unit", "differs")),
         ({"unit": replace(HOST.running, need_daemon_reload=True)}, ("unit", "unit", "differs")),
+        ({"unit": replace(HOST.running, user="root")}, ("user", "unit", "differs")),
+        ({"unit": replace(HOST.running, environment_files=("/etc/old.env",))}, ("environment", "unit", "differs")),
+        (
+            {"unit": replace(HOST.running, environment={**PLAN.environment, "PYTHONPATH": "/opt/other"})},
+            ("PYTHONPATH", "unit", "differs"),
+        ),
+        ({"manager_environ": {"SGLANG_X": "1"}}, ("SGLANG_X", "unit", "differs")),
         # process
         ({"argv": None}, ("process", "process", "missing")),
         ({"argv": tuple(NO_WINDOW)}, ("window", "process", "differs")),
@@ -115,6 +122,18 @@ def test_a_healthy_start_matches_at_every_hop():
 )
 def test_the_first_hop_that_does_not_match_is_named(changes, named):
     assert broken(**changes) == named
+
+
+def test_what_every_service_has_in_its_environment_is_no_difference():
+    common = {"LANG": "C", "INVOCATION_ID": "1", "CACHE_DIRECTORY": "/x", "USER": "sglang", "NOTIFY_SOCKET": "/y"}
+    assert broken(environ={**PLAN.environment, **common}, manager_environ={"LANG": "C", "PATH": "/bin"}) is None
+
+
+def test_a_unit_that_does_not_start_at_boot_is_shown_and_passes_as_a_warning():
+    verdicts = v.judge(PLAN, evidence(unit=replace(HOST.running, unit_file_state="disabled")))
+    assert v.first_broken(verdicts) is None
+    rows = v.table(PLAN, verdicts, title="", passed=True)["rows"]
+    assert [row[1:5] for row in rows if row[0] == "at boot"] == [["enabled", "-", "disabled", "differs*"]]
 
 
 def test_the_echo_of_server_info_serves_where_the_line_is_gone():

@@ -32,8 +32,9 @@ molecule: .venv/ready  ## the roles on real systemd hosts, minutes
 integration: .venv/ready  ## deployments and faults on real systemd hosts, minutes
 	pytest tests/integration
 
-bench:  ## what reading a journal of a million records costs beside journalctl itself; prints ratios
-	$(PYTHON) bench/journal.py
+bench: .venv/ready  ## what reading a journal of a million records costs, how soon a wait ends; prints ratios and seconds
+	python3 bench/journal.py
+	python3 bench/waiting.py
 
 lock:  ## write requirements/controller.txt anew
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

@@ -46,7 +46,6 @@ UNIT = "\n".join(
     [
         "[Service]",
         "Type=exec",
-        "Environment=PYTHONPATH=/opt/engine",
         "ExecStart=" + " ".join(PLAN.argv),
         *(f"Environment={name}={value}" for name, value in PLAN.environment.items()),
         "",
@@ -66,7 +65,7 @@ def host():
 def loading(host):
     """A start that has said its first lines, and waits."""
     host("rm -f /run/go")
-    for path, text in (("/opt/engine/sglang/launch_server.py", ENGINE), (UNIT_PATH, UNIT)):
+    for path, text in (("/usr/lib/python3/dist-packages/sglang/launch_server.py", ENGINE), (UNIT_PATH, UNIT)):
         host(f"mkdir -p {os.path.dirname(path)}; cat > {path} <<'END'\n{text}\nEND")
     host(f"mkdir -p {os.path.dirname(PYTHON)}; ln -sf /usr/bin/python3 {PYTHON}")
     host("systemctl daemon-reload; systemctl restart sglang-k26.service")

@@ -58,8 +58,8 @@ try:
     startup.prove(host, plan, sys.argv[1], until=host.clock() + 60)
 except startup.NotProved as failure:
     returned, said = time.time(), str(failure).splitlines()[0]
-unit = "_SYSTEMD_UNIT=sglang-k26.service"
-what = [unit] if sys.argv[2] == "a contradiction" else ["UNIT=sglang-k26.service", "MESSAGE_ID=98e322203f7a4ed290d09fe03c09fe15"]
+exited = ["UNIT=sglang-k26.service", "MESSAGE_ID=98e322203f7a4ed290d09fe03c09fe15"]  # systemd: Main process exited
+what = exited if sys.argv[2] == "a crash" else ["_SYSTEMD_UNIT=sglang-k26.service"]
 shown = subprocess.run(["journalctl", "-n1", "-ojson", *what], stdout=subprocess.PIPE).stdout
 decided = int(json.loads(shown)["__REALTIME_TIMESTAMP"]) / 1e6
 print(json.dumps([returned - decided, said]))

@@ -164,7 +164,7 @@ def _out_of_place(name, raw, algorithm, release, contract):
     under = algorithm or "plain decoding"
     algorithms = sorted({a for entry in entries for a in entry.algorithms})
     families = sorted({entry.family for entry in entries if entry.family})
-    build = f" (a {' or '.join(families)} build)" if families and all(e.family for e in entries) else ""
+    build = f" (a {' or '.join(families)} build)" if all(e.family for e in entries) else ""
     return (
         f"{name}: declared {_brief(raw)}, but under {under} nothing in {engine} carries or honours it; "
         f"it is a setting of {', '.join(algorithms)}{build}; remove it, or declare spec_algorithm accordingly"

@@ -336,8 +336,7 @@ def _witness_verdict(plan, expectation, witness, evidence):
     hop = witness["hop"]
 
     def verdict(kind, found, where, says=""):
-        declared = wanted if witness["field"] else expectation.value
-        return Verdict(expectation.setting, hop, kind, declared, found, where, expectation.severity, says)
+        return Verdict(expectation.setting, hop, kind, wanted, found, where, expectation.severity, says)
 
     broken = next((s for s in statements if s.problem), None)
     if broken:

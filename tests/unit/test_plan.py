@@ -87,8 +87,8 @@ def test_all_problems_come_at_once():
             "it is a setting of DDTREE (a ddtree build); remove it, or declare spec_algorithm accordingly",
         ),
         (
-            {"steps": 3, "spec_algorithm": "none", "draft_model": "unset", "window": "unset", "block_size": "unset"},
-            "steps: declared 3, but under plain decoding nothing in SGLang 0.5.13 carries or honours it; "
+            {"topk": 3, "spec_algorithm": "none", "draft_model": "unset", "window": "unset", "block_size": "unset"},
+            "topk: declared 3, but under plain decoding nothing in SGLang 0.5.13 carries or honours it; "
             "it is a setting of DDTREE, DFLASH, EAGLE, EAGLE3, NEXTN, STANDALONE; "
             "remove it, or declare spec_algorithm accordingly",
         ),

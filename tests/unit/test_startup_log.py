@@ -330,6 +330,23 @@ def test_a_line_that_is_not_whole_is_unreadable_with_a_reason(text):
     assert log.unreadable[0].problem == log.echo.problem
 
 
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("{'a': [(1], 'tp_size': 2}", "']' where ')' was expected: parts of the line are missing"),
+        ("{'a': ([1), 'tp_size': 2}", "')' where ']' was expected: parts of the line are missing"),
+        ("{'a': <x (b]>}", "']' where ')' was expected: parts of the line are missing"),
+        ("{'a': 1} 2", "text follows the closing bracket"),
+        ("{'a': 1, 'a': 2}", "a is there twice"),
+        ("{'a': 1, b}", "what follows a is no field"),
+        ("[1]", "neither ServerArgs(…) nor a dict, but …"),
+        ("namespace(a=1)", "neither ServerArgs(…) nor a dict, but namespace…"),
+    ],
+)
+def test_a_line_that_is_not_whole_says_what_is_missing(text, problem):
+    assert read(f"{STAMP}server_args={text}").echo.problem == problem
+
+
 def test_a_wrapped_line_gives_nothing_of_its_pieces():
     line = f"{STAMP}server_args={{'tp_size': 2, {', '.join(f'{chr(39)}f{n}{chr(39)}: {n}' for n in range(99))}}}"
     log = read(*(line[at : at + 304] for at in range(0, len(line), 304)))

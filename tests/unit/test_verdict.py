@@ -297,6 +297,7 @@ def test_of_two_lines_that_prove_a_setting_the_first_is_named():
     heard = {**evidence().lines, "Initialized DDTree worker.": [worker]}
     verdicts = v.judge_effective(plan, evidence(lines=heard))
     assert {x.verdict for x in verdicts} == {"match"}
+    assert [x.declared for x in verdicts if x.setting == "budget"] == [8, 9]  # the budget, and the nodes it makes
     row = v.table(plan, verdicts, title="", passed=True)["rows"][0]
     said = "journal 14:03:12 Initialized DFLASH draft runner., Initialized DDTree worker."
     assert row == ["spec_algorithm", "DDTREE", "-", "DDTREE", "match", said]

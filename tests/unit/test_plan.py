@@ -153,6 +153,7 @@ def test_a_line_that_the_installed_engine_never_logs_is_found_before_a_load():
         (["--config=/etc/x.yaml"], "could override what is declared"),
         (["--port", "1"], "this is the setting port"),
         (["-h"], "has no such option"),
+        (["--disable-cuda-graph", "4", "--nope"], "has no such option"),
     ],
 )
 def test_arguments_outside_the_contract(extra, said):

@@ -55,7 +55,7 @@ exclude-operators = {left_out}
 
 
 def mutate(module):
-    """[(changed line, outcome)] of the mutants of a module."""
+    """[(changed line, outcome)] of the mutants of a module, and how many were left out."""
     with tempfile.TemporaryDirectory(prefix="mutation-") as directory:
         copy = Path(directory) / "project"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__"))
@@ -78,7 +78,8 @@ def mutate(module):
         run(COSMIC_RAY.with_name("cr-filter-operators"), "session.sqlite", "session.toml")
         run(COSMIC_RAY, "exec", "session.toml", "session.sqlite")
         results = [json.loads(line)[1] for line in run(COSMIC_RAY, "dump", "session.sqlite").splitlines()]
-    return [(changed_line(r["diff"]), r["test_outcome"]) for r in results if r["worker_outcome"] == "normal"]
+    tried = [(changed_line(r["diff"]), r["test_outcome"]) for r in results if r["worker_outcome"] != "skipped"]
+    return tried, len(results) - len(tried)
 
 
 def changed_line(diff):
@@ -97,7 +98,8 @@ def main():
     modules = sys.argv[1:] or list(TESTS)
     begin = time.monotonic()
     with ThreadPoolExecutor(2) as pool:
-        outcomes = dict(zip(modules, pool.map(mutate, modules), strict=True))
+        tried, left_out = zip(*pool.map(mutate, modules), strict=True)
+    outcomes = dict(zip(modules, tried, strict=True))
     survived = {(module, line) for module, mutants in outcomes.items() for line, outcome in mutants if outcome != "killed"}
     print("module        mutants  killed  survived")
     counts = {module: (len(mutants), sum(o == "killed" for _, o in mutants)) for module, mutants in outcomes.items()}
@@ -105,7 +107,8 @@ def main():
     for module, (mutants, killed) in counts.items():
         print(f"{module:12} {mutants:8} {killed:7} {mutants - killed:9}")
     mutants, killed = counts["all"]
-    print(f"{100 * killed / mutants:.1f} % killed in {(time.monotonic() - begin) / 60:.0f} minutes")
+    minutes = (time.monotonic() - begin) / 60
+    print(f"{100 * killed / mutants:.1f} % killed in {minutes:.0f} minutes; {sum(left_out)} others were left out (LEFT_OUT)")
     failed = 100 * killed < FLOOR * mutants
     if failed:
         print(f"less than {FLOOR} % are killed")

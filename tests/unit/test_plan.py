@@ -160,7 +160,7 @@ def test_arguments_outside_the_contract(extra, said):
     declaration = plan.declared(SETTINGS, "upstream", CONFIGS, "0.5.13")
     with pytest.raises(plan.Refused, match=said):
         plan.make("k26", PYTHON, declaration, engine(), extra_args=extra)
-    assert plan.make("k26", PYTHON, declaration, engine(), extra_args=["--disable-cuda-graph"])
+    assert plan.make("k26", PYTHON, declaration, engine(), extra_args=["--disable-cuda-graph", "word", "-1"])
 
 
 @pytest.mark.parametrize("settings, name", [(SETTINGS, "block_size"), ({"spec_algorithm": "NGRAM"}, "draft_tokens")])

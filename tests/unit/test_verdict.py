@@ -505,3 +505,8 @@ def test_a_change_through_the_api_of_what_is_only_a_warning_is_one():
 
 def test_what_the_engine_does_not_answer_did_not_change():
     assert broken(echo=echo(**STARTED), model_info=None) == ("model", "served", "missing")
+
+
+def test_a_unit_without_a_user_runs_as_root():
+    said = sentence(unit=replace(HOST.running, user=""))
+    assert said.startswith("user: declared sglang, found root (unit hop, differs).")

@@ -5,7 +5,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export MOLECULE_COMMAND_BORDERS := false
 
-.PHONY: help setup demo test lint unit molecule integration bench lock clean
+.PHONY: help setup demo test lint unit molecule integration bench mutation lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -16,7 +16,7 @@ demo: .venv/ready  ## one real systemd host on this machine, the real SGLang on 
 	layer="$$(python3 -m testhosts.cpu_engine build)" && python3 -m testhosts up --layer "$$layer" demo1=10.213.77.11
 	ansible-playbook deploy.yml -e window=2048
 
-test: lint unit molecule integration  ## everything below
+test: lint unit molecule integration  ## lint, unit, molecule and integration
 
 lint: .venv/ready  ## style, and that the hosts' Python can run what is sent to it
 	ruff check .
@@ -36,13 +36,18 @@ bench: .venv/ready  ## what reading a journal of a million records costs, how so
 	python3 bench/journal.py
 	python3 bench/waiting.py
 
-lock:  ## write requirements/controller.txt anew
-	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	  --no-emit-index-url --no-emit-find-links requirements/controller.in -o requirements/controller.txt
+mutation: .venv/ready .venv-mutation/ready  ## do the unit tests notice a changed line? (MODULES="plan verdict": of these)
+	python3 tests/mutation/run.py $(MODULES)
+
+lock:  ## write the locks of requirements/ anew
+	for name in controller mutation; do \
+	  uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	    --no-emit-index-url --no-emit-find-links requirements/$$name.in -o requirements/$$name.txt || exit; \
+	done
 
 clean:  ## stop the hosts, remove what make made; their layers in /var/lib/testhosts stay
 	-$(PYTHON) -m testhosts down --all
-	rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis .ansible
+	rm -rf .venv .venv-mutation .cache .pytest_cache .ruff_cache .hypothesis .ansible
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/ready: requirements/controller.txt
@@ -51,4 +56,10 @@ clean:  ## stop the hosts, remove what make made; their layers in /var/lib/testh
 	rm -rf .venv
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --quiet --require-hashes --requirement $<
+	@touch $@
+
+.venv-mutation/ready: requirements/mutation.txt
+	rm -rf .venv-mutation
+	$(PYTHON) -m venv .venv-mutation
+	.venv-mutation/bin/pip install --quiet --require-hashes --requirement $<
 	@touch $@

@@ -86,4 +86,5 @@ def _value(node, names):
         return (all if isinstance(node.op, ast.And) else any)([_value(part, names) for part in node.values])
     if isinstance(node, ast.BinOp):
         return _BINARY[type(node.op)](_value(node.left, names), _value(node.right, names))
-    return _COMPARE[type(node.ops[0])](_value(node.left, names), _value(node.comparators[0], names))
+    (comparison,), (right,) = node.ops, node.comparators
+    return _COMPARE[type(comparison)](_value(node.left, names), _value(right, names))

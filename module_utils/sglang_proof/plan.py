@@ -110,14 +110,14 @@ def declared(raw, family=None, configs=None, release=None, contract=BUILT_IN):
     algorithm = _algorithm(raw)
     for name in raw:
         if name not in contract.names():
-            nearest = difflib.get_close_matches(str(name), contract.names(), 1)
+            nearest = difflib.get_close_matches(str(name), contract.names())
             hint = f"did you mean {nearest[0]}?" if nearest else "known are " + ", ".join(contract.names())
             problems.append(f"{name}: no setting has this name; {hint}")
             continue
         entry = contract.find(name, algorithm, family)
         if entry is None:
             if read_or_unset(name, raw[name]) is not UNSET:
-                problems.append(_out_of_place(name, raw[name], algorithm, family, release, contract))
+                problems.append(_out_of_place(name, raw[name], algorithm, release, contract))
             continue
         try:
             value = read(entry.type, raw[name])
@@ -158,15 +158,13 @@ def _or_off(entry):
     return ", or none" if entry.can_be_off and not isinstance(entry.type, Switch) else ""
 
 
-def _out_of_place(name, raw, algorithm, family, release, contract):
+def _out_of_place(name, raw, algorithm, release, contract):
     entries = contract.elsewhere(name)
     engine = f"SGLang {release}" if release else "SGLang"
-    under = f"{algorithm}" if algorithm else "plain decoding"
-    if name == "spec_algorithm":
-        return f"spec_algorithm: declared {_brief(raw)}, which {engine} does not have ({family or 'any'} build)"
+    under = algorithm or "plain decoding"
     algorithms = sorted({a for entry in entries for a in entry.algorithms})
     families = sorted({entry.family for entry in entries if entry.family})
-    build = f" (a {' or '.join(families)} build)" if families and all(e.family for e in entries) else ""
+    build = f" (a {' or '.join(families)} build)" if all(e.family for e in entries) else ""
     return (
         f"{name}: declared {_brief(raw)}, but under {under} nothing in {engine} carries or honours it; "
         f"it is a setting of {', '.join(algorithms)}{build}; remove it, or declare spec_algorithm accordingly"
@@ -271,7 +269,7 @@ def make(instance, python, declaration, facts, extra_args=(), environment=None, 
         argv=tuple(argv),
         environment={**env, DIGEST_VARIABLE: digest},
         expectations=tuple(expectations),
-        replicas=declaration.names.get("dp", 1),
+        replicas=declaration.names["dp"],
         host=declaration.names.get("host", "127.0.0.1"),
         port=declaration.names.get("port", 30000),
         model=declaration.names.get("model", ""),
@@ -285,7 +283,7 @@ def make(instance, python, declaration, facts, extra_args=(), environment=None, 
 def _absent(name, entry, carrier, facts):
     """A pattern of the contract that the installed engine does not have is found here, not after a ten-minute load."""
     if isinstance(carrier, Flag) and facts.option(carrier.option) is None:
-        close = difflib.get_close_matches(carrier.option, [option.flag for option in facts.options], 1, 0.8)
+        close = difflib.get_close_matches(carrier.option, [option.flag for option in facts.options], cutoff=0.8)
         hint = f"; the nearest it has is {close[0]}" if close else ""
         yield (
             f"{name}: the installed engine says it is SGLang {facts.release} but has no option {carrier.option}{hint}; "
@@ -374,7 +372,7 @@ def _extra(extra_args, facts, carried):
     for argument in extra_args:
         if not argument.startswith("-") or argument.lstrip("-").isdigit():
             continue  # a value
-        flag = argument.split("=", 1)[0]
+        flag = argument.partition("=")[0]
         option = facts.option(flag)
         if flag == "--config":
             yield "extra argument --config: a file could override what is declared; declare its content as settings"

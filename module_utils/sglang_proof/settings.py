@@ -96,7 +96,6 @@ class Choice:
         raise BadValue("one of " + ", ".join(self.words))
 
 
-@dataclass(frozen=True)
 class Switch:
     """A flag without a value: true, or off."""
 

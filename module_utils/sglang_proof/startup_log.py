@@ -88,10 +88,11 @@ _SCALAR = re.compile(r"[-+]?(?:\d+(?P<real>\.\d*(?:[eE][-+]?\d+)?|[eE][-+]?\d+)?
 _WORDS = {"None": None, "True": True, "False": False}
 
 
-def split_fields(text, start=0, closer=""):
+def split_fields(text, start, closer=""):
     """Split ``text`` at its top-level commas, from ``start`` to ``closer``, in linear time.
 
-    Brackets, quoted strings and reprs in angle brackets stay whole; a quote counts where a value can begin.
+    Before ``start`` stands what opens the fields: a bracket or a comma. Brackets, quoted strings and reprs in
+    angle brackets stay whole; a quote counts where a value can begin.
     """
     pieces, begin, position, closers = [], start, start, []
     while True:
@@ -136,11 +137,11 @@ def _with_last(pieces, last):
 
 def _value_begins(text, at):
     at -= 1
-    if at > 0 and text[at] in "bB":
+    if text[at] in "bB":
         at -= 1
-    while at >= 0 and text[at] == " ":
+    while text[at] == " ":
         at -= 1
-    return at < 0 or text[at] in "=:,([{"
+    return text[at] in "=:,([{"
 
 
 def parse_echo(text):
@@ -178,7 +179,7 @@ def parse_statement(head, body):
         raise Unreadable("the line is cut or parts of it were left out")
     rest = body if head.endswith("=") else body[len(head) :]
     fields = {}
-    for piece in split_fields(rest):
+    for piece in split_fields("," + rest, 1):
         match = _KEYWORD.fullmatch(piece)
         if match is None or not match[2].strip():
             raise Unreadable(f"no key=value: {piece.strip()[:40]!r}")

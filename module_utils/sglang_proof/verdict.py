@@ -138,12 +138,11 @@ def _foreign_environment(plan, evidence, where):
 
 def judge_process(plan, evidence):
     """Was this process started with it? An environment file or an old process wins over the best unit."""
-    pid = getattr(evidence.unit, "main_pid", 0)
     if evidence.argv is None or evidence.environ is None:
         return [
             Verdict("process", "process", MISSING, "running", "no process", plan.unit, next=f"systemctl status {plan.unit}")
         ]
-    where = f"/proc/{pid}/cmdline and environ"
+    where = f"/proc/{evidence.unit.main_pid}/cmdline and environ"
     mend = f"ansible-playbook deploy.yml (it restarts {plan.unit})"
     broken = _compare_start(plan, "process", evidence.argv, evidence.environ, where, mend)
     return broken or [Verdict("process", "process", MATCH, plan.digest, plan.digest, where)]
@@ -191,7 +190,7 @@ def option_value(argv, option):
     value = None
     for position, argument in enumerate(argv):
         if argument == option:
-            after = argv[position + 1] if position + 1 < len(argv) else "--"
+            after = [*argv, "--"][position + 1]
             value = True if after.startswith("--") else after
         elif argument.startswith(option + "="):
             value = argument[len(option) + 1 :]
@@ -337,8 +336,7 @@ def _witness_verdict(plan, expectation, witness, evidence):
     hop = witness["hop"]
 
     def verdict(kind, found, where, says=""):
-        declared = wanted if witness["field"] else expectation.value
-        return Verdict(expectation.setting, hop, kind, declared, found, where, expectation.severity, says)
+        return Verdict(expectation.setting, hop, kind, wanted, found, where, expectation.severity, says)
 
     broken = next((s for s in statements if s.problem), None)
     if broken:
@@ -444,7 +442,7 @@ def _row(expectation, verdicts):
     by_hop = {hop: [v for v in verdicts if v.hop == hop] for hop in HOPS}
     worst = next((v for v in verdicts if v.verdict not in (MATCH, UNSTATED)), None)
     strongest = next((by_hop[hop] for hop in reversed(HOPS) if by_hop[hop]), [])
-    decisive = [worst] if worst else [v for v in strongest if v.verdict == MATCH] or strongest
+    decisive = [worst] if worst else strongest
     says = ", ".join(v.says for v in decisive if v.says)
     return [
         expectation.setting,

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,11 +65,21 @@ def test_topk_is_another_setting_under_another_algorithm():
     assert contract.find("topk", "DDTREE", "upstream") is None
 
 
+def test_an_entry_of_a_family_goes_before_one_of_an_algorithm():
+    general = contract.find("window", "DFLASH", "upstream")
+    own = replace(general, family="house", algorithms=())
+    for settings in ((own, general), (general, own)):
+        assert contract.Contract(settings=settings).find("window", "DFLASH", "house") is own
+        assert contract.Contract(settings=settings).find("window", "DFLASH", "upstream") is general
+
+
 @pytest.mark.parametrize(
     "span, release, inside",
     [
         ("", "0.5.9", True), ("==0.5.12", "0.5.12.post1", True), (">=0.5.12", "0.5.9", False), (">=0.5.9", "0.5.12", True),
         (">=0.5.12,<0.5.20", "0.5.19", True), (">=0.5.12,<0.5.20", "0.5.20", False), ("!=0.5.3", "0.5.30", True),
+        ("<=0.5.12", "0.5.12.post1", True), (">0.5.12", "0.5.12.post1", False), ("==0.5", "0.5.0.0", True),
+        ("==0.0", "0", True), ("==0.5.12", "0.5.12+cu129", True), (">=0.5.12, <0.5.20", " 0.5.13", True),
     ],
 )  # fmt: skip
 def test_ranges_of_releases(span, release, inside):
@@ -76,9 +87,26 @@ def test_ranges_of_releases(span, release, inside):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["__import__('os')", "a.b.c", "[1]", "lambda: 1", "a if b else c", "a < b < c", "open(1)", "1 +", "f'{a}'", "2**9"],
+    "span, release, said",
+    [
+        ("0.5.12", "0.5.13", "'0.5.12' is not a comparison like >=0.5.12"),
+        (">=0.5.12,", "0.5.13", "'' is not a comparison"),
+        (">=v0.5.12", "0.5.13", "'v0.5.12' is not a release number like 0.5.13"),
+        (">=0.5.12", "0.5.13rc1", "'0.5.13rc1' is not a release number"),
+    ],
 )
+def test_a_range_or_a_release_that_means_nothing_is_refused(span, release, said):
+    with pytest.raises(ValueError, match=said):
+        releases.within(release, span)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os')", "a.b.c", "[1]", "lambda: 1", "a if b else c", "a < b < c", "open(1)", "1 +", "f'{a}'", "2**9",
+        "min(1, 2, key=a)", "a.min(1, 2)", "1.5", "b'a'", "not a", "a is None", "a[0]", "",
+    ],
+)  # fmt: skip
 def test_the_grammar_is_closed(text):
     with pytest.raises(expressions.Malformed):
         expressions.parse(text)
@@ -95,6 +123,11 @@ def test_the_grammar_is_closed(text):
 )  # fmt: skip
 def test_expressions(text, value):
     assert expressions.evaluate(text, {"declared": 16, "drafter.block_size": 8, "drafter.layers": [1, 4]}) == value
+
+
+def test_the_names_of_an_expression_are_what_it_needs_to_know():
+    assert expressions.names_in("min(declared, drafter.block_size) != 'dp'") == {"declared", "drafter.block_size"}
+    assert expressions.names_in("drafter.k == drafter") == {"drafter.k", "drafter"}
 
 
 def test_a_name_without_a_value_is_unknown_and_no_default():

@@ -1,7 +1,9 @@
 """What is declared becomes a plan, or is refused with all reasons at once."""
 
+import re
+
 import pytest
-from ansible.module_utils.sglang_proof import plan
+from ansible.module_utils.sglang_proof import contract, plan
 from ansible.module_utils.sglang_proof.facts import Option
 from stage import CONFIGS, PYTHON, SETTINGS, engine, make_plan
 
@@ -42,6 +44,7 @@ def test_unset_claims_nothing():
         ({"window": 4, "block_size": "unset"}, "at least 8 (block_size)"),  # the drafter's own
         ({"context_length": 8192}, "at most 4096 (target.max_position_embeddings)"),
         ({"windwo": 1024}, "did you mean window?"),
+        ({"draft_revison": "x"}, "did you mean draft_revision?"),
         ({"budget": 8}, "budget: declared 8, but under DFLASH nothing in SGLang 0.5.13 carries or honours it"),
         ({"topk": 4}, "topk: declared 4, but the engine rewrites it to 1 under DFLASH"),
         ({"steps": "3"}, "steps: declared 3, but the engine rewrites it to 1"),
@@ -68,6 +71,53 @@ def test_all_problems_come_at_once():
     assert len(problems(window="abc", windwo=1, budget=8)) == 3
 
 
+@pytest.mark.parametrize(
+    "changes, problem",
+    [
+        ({"qqqqqq": 1}, f"qqqqqq: no setting has this name; known are {', '.join(contract.names())}"),
+        ({"metrics": "yes"}, "metrics: declared 'yes', but it must be true or false"),
+        ({"block_size": "x"}, "block_size: declared 'x', but it must be a whole number"),
+        (
+            {"block_size": "none"},
+            "block_size: declared none, but it cannot be off; leave it undeclared, or say unset",
+        ),
+        (
+            {"budget": 8},
+            "budget: declared 8, but under DFLASH nothing in SGLang 0.5.13 carries or honours it; "
+            "it is a setting of DDTREE (a ddtree build); remove it, or declare spec_algorithm accordingly",
+        ),
+        (
+            {"topk": 3, "spec_algorithm": "none", "draft_model": "unset", "window": "unset", "block_size": "unset"},
+            "topk: declared 3, but under plain decoding nothing in SGLang 0.5.13 carries or honours it; "
+            "it is a setting of DDTREE, DFLASH, EAGLE, EAGLE3, NEXTN, STANDALONE; "
+            "remove it, or declare spec_algorithm accordingly",
+        ),
+        (
+            {"spec_algorithm": "DDTREE"},
+            "spec_algorithm: declared DDTREE, which the installed upstream build lacks",
+        ),
+        ({"window": "x" * 58}, f"window: declared '{'x' * 58}', but it must be a whole number, or none"),
+        (
+            {"window": "x" * 59},
+            f"window: declared '{'x' * 56}… (61 characters), but it must be a whole number, or none",
+        ),
+        ({"mem_fraction": 0}, "mem_fraction: declared 0, but it must be a number from 0.01 to 0.99"),
+    ],
+)
+def test_a_refusal_says_what_to_do(changes, problem):
+    assert problem in problems(**changes)
+
+
+def test_what_is_not_declared_is_where_sglang_has_it():
+    declaration = plan.declared({"spec_algorithm": "none"}, "upstream", {}, "0.5.13")
+    made = plan.make("k26", PYTHON, declaration, engine())
+    assert (made.host, made.port, made.replicas, made.model) == ("127.0.0.1", 30000, 1, "")
+
+
+def test_the_digest_is_short_enough_to_read_out():
+    assert re.fullmatch(r"[0-9a-f]{16}", make_plan().digest)
+
+
 def test_what_needs_no_host_is_refused_without_one():
     with pytest.raises(plan.Refused, match="at least 8"):
         plan.declared({**SETTINGS, "window": 4})
@@ -83,8 +133,10 @@ def test_topk_1_is_what_dflash_does_anyway():
 
 def test_an_option_that_the_installed_engine_lacks_is_found_before_a_load():
     flags = [o.flag for o in engine().options if o.flag != "--speculative-draft-window-size"]
-    (problem,) = problems(facts=engine(flags=[*flags, "--speculative-draft-windows"]))
-    assert "has no option --speculative-draft-window-size; the nearest it has is --speculative-draft-windows" in problem
+    (problem,) = problems(facts=engine(flags=[*flags, "--speculative-draft-windows", "--speculative-draft-window-sizes"]))
+    assert (
+        "has no option --speculative-draft-window-size; the nearest it has is --speculative-draft-window-sizes;" in problem
+    )
 
 
 def test_a_line_that_the_installed_engine_never_logs_is_found_before_a_load():
@@ -101,13 +153,14 @@ def test_a_line_that_the_installed_engine_never_logs_is_found_before_a_load():
         (["--config=/etc/x.yaml"], "could override what is declared"),
         (["--port", "1"], "this is the setting port"),
         (["-h"], "has no such option"),
+        (["--disable-cuda-graph", "4", "--nope"], "has no such option"),
     ],
 )
 def test_arguments_outside_the_contract(extra, said):
     declaration = plan.declared(SETTINGS, "upstream", CONFIGS, "0.5.13")
     with pytest.raises(plan.Refused, match=said):
         plan.make("k26", PYTHON, declaration, engine(), extra_args=extra)
-    assert plan.make("k26", PYTHON, declaration, engine(), extra_args=["--disable-cuda-graph"])
+    assert plan.make("k26", PYTHON, declaration, engine(), extra_args=["--disable-cuda-graph", "word", "-1"])
 
 
 @pytest.mark.parametrize("settings, name", [(SETTINGS, "block_size"), ({"spec_algorithm": "NGRAM"}, "draft_tokens")])
@@ -148,6 +201,14 @@ def test_the_digest_covers_further_inputs():
     assert len(digests) == 3
 
 
+def test_the_order_of_variables_is_no_reason_for_a_restart():
+    declaration = plan.declared(SETTINGS, "upstream", CONFIGS, "0.5.13")
+    variables = {"NCCL_DEBUG": "INFO", "LANG": "C"}
+    reverse = dict(reversed(variables.items()))
+    digests = {plan.make("k26", PYTHON, declaration, engine(), environment=e).digest for e in (variables, reverse)}
+    assert len(digests) == 1
+
+
 def test_a_plan_survives_the_way_through_json():
     made = make_plan()
     assert plan.Plan.from_dict(made.to_dict()) == made
@@ -164,13 +225,58 @@ def test_the_resolver_can_contradict():
     resolved = {e.echoed_as: e.echoed for e in made.expectations}
     assert list(plan.contradictions(made, resolved)) == []
     (problem,) = plan.contradictions(made, {**resolved, "speculative_draft_window_size": None})
-    assert "window: declared 2048, but this engine would run with none" in problem
+    assert problem == (
+        "window: declared 2048, but this engine would run with none "
+        "(speculative_draft_window_size, asked of its own argument resolver)"
+    )
+    del resolved["speculative_draft_window_size"]
+    assert list(plan.contradictions(made, resolved)) == [
+        "window: the engine's resolver knows no field speculative_draft_window_size"
+    ]
 
 
-@pytest.mark.parametrize("release, attends", [("0.5.13", "2048, 2048"), ("0.5.23", "64, 2048")])
-def test_the_notes_say_what_the_drafters_layers_attend_to(release, attends):
-    (note,) = make_plan(release).notes
-    assert attends in note
+def test_the_resolver_is_not_asked_of_what_no_option_carries():
+    made = make_plan(facts=ddtree(), spec_algorithm="DDTREE", budget=8, topk=4)
+    resolved = {e.echoed_as: e.echoed for e in made.expectations if e.echoed_as}
+    (problem,) = plan.contradictions(made, {**resolved, "port": 1})
+    assert problem.startswith("port: declared 30000, but this engine would run with 1 (")
+
+
+@pytest.mark.parametrize(
+    "release, window, said",
+    [
+        ("0.5.13", 2048, "2048, 2048 tokens (its own window: 64, which SGLang honours from 0.5.14 on)"),
+        ("0.5.13", "none", "all, all tokens (its own window: 64, which SGLang honours from 0.5.14 on)"),
+        ("0.5.23", 2048, "64, 2048 tokens (its own window: 64)"),
+        ("0.5.23", 16, "16, 16 tokens (its own window: 64)"),
+        ("0.5.23", "none", "64, all tokens (its own window: 64)"),
+    ],
+)
+def test_the_notes_say_what_the_drafters_layers_attend_to(release, window, said):
+    assert make_plan(release, window=window).notes == (f"drafter layers attend to {said}",)
+
+
+@pytest.mark.parametrize("gone", ["sliding_window", "layer_types"])
+def test_a_drafter_that_does_not_tell_of_its_layers_has_no_note(gone):
+    drafter = {key: value for key, value in CONFIGS["drafter"].items() if key != gone}
+    declaration = plan.declared(SETTINGS, "upstream", {**CONFIGS, "drafter": drafter}, "0.5.23")
+    assert plan.make("k26", PYTHON, declaration, engine("0.5.23")).notes == ()
+
+
+def test_before_an_engine_is_known_none_is_named():
+    with pytest.raises(plan.Refused, match="budget: declared 8, but under DFLASH nothing in SGLang carries"):
+        plan.declared({**SETTINGS, "budget": 8})
+
+
+@pytest.mark.parametrize(
+    "found, expected, agree",
+    [
+        (0.80, 0.8, True), (1, 1.0, True), (True, True, True), (False, False, True), (None, None, True),
+        (1, True, False), (True, 1, False), (0, False, False), (True, False, False), ("1", 1, False), (None, 0, False),
+    ],
+)  # fmt: skip
+def test_what_the_engine_says_is_the_same_only_if_it_means_the_same(found, expected, agree):
+    assert plan.same(found, expected) is agree
 
 
 def test_an_alias_of_a_settings_option_is_that_setting():
@@ -307,6 +413,18 @@ def test_a_switched_off_word_is_echoed_as_the_engine_says_it():
         "moe_a2a_backend": "none",
         "metrics": False,
     }
+
+
+@pytest.mark.parametrize("name", ["trust_remote_code", "metrics"])
+def test_a_switch_is_off_by_any_word_for_it(name):
+    for off in ("none", "false", False, None):
+        (switch,) = [e for e in make_plan(**{name: off}).expectations if e.setting == name]
+        assert (switch.value, switch.echoed) == (None, False)
+
+
+def test_switches_of_one_algorithm_can_be_off():
+    assert "--speculative-adaptive" not in eagle(steps=3, topk=4, draft_tokens=16, adaptive=False).argv
+    assert make_plan(facts=ddtree(), spec_algorithm="DDTREE", budget=8, topk=4, topk_exact=False)
 
 
 def test_the_least_context_is_asked_of_the_scheduler_and_told_to_nobody():

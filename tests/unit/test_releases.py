@@ -71,8 +71,12 @@ def test_parallel_sizes_are_echoed_under_their_short_names(release):
 
 
 def test_dflash_is_not_in_releases_before_0_5_11():
-    with pytest.raises(plan.Refused, match=r"SGLang 0\.5\.10 has no option for it; >=0\.5\.11 has"):
-        planned("0.5.10", {"spec_algorithm": "DFLASH", "model": "/m", "draft_model": "/d"})
+    with pytest.raises(plan.Refused) as refused:
+        planned("0.5.10", SETTINGS)
+    assert [problem for problem in refused.value.problems if "has no option for it" in problem] == [
+        "spec_algorithm: SGLang 0.5.10 has no option for it; >=0.5.11 has; change sglang_version",
+        "window: SGLang 0.5.10 has no option for it; ==0.5.11 or >=0.5.12 has; change sglang_version",
+    ]
 
 
 UPSTREAM_TEXTS = [

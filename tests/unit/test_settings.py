@@ -35,6 +35,15 @@ def test_what_only_looks_like_a_number_is_refused(raw):
         read(Integer(), raw)
 
 
+@pytest.mark.parametrize("most", [10**18 - 1, 1 - 10**18])
+def test_a_whole_number_has_the_same_limit_however_it_is_written(most):
+    for written in (int, str):
+        assert read(Integer(), written(most)) == most
+        for beyond in (most + most // abs(most), most * 10):
+            with pytest.raises(BadValue, match="a whole number"):
+                read(Integer(), written(beyond))
+
+
 @pytest.mark.parametrize("raw", [None, "none", "None", "NONE", "null"])
 def test_off_is_said_in_words_or_by_json_null(raw):
     assert read(Integer(), raw) is OFF
@@ -44,7 +53,7 @@ def test_unset_is_not_off():
     assert read(Integer(), "unset") is UNSET
 
 
-@pytest.mark.parametrize("raw, value", [("0.80", 0.8), (0.8, 0.8), ("1", 1.0)])
+@pytest.mark.parametrize("raw, value", [("0.80", 0.8), (0.8, 0.8), ("1", 1.0), (0, 0), ("0.0", 0.0)])
 def test_numbers(raw, value):
     assert read(Number(0, 1), raw) == value
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.sglang_proof.journal import Record, read_log
-from ansible.module_utils.sglang_proof.startup_log import StartupLog, Unreadable, parse_echo, read_prefix
+from ansible.module_utils.sglang_proof.startup_log import READY, StartupLog, Unreadable, parse_echo, read_prefix
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,6 +72,7 @@ def test_a_real_start_reads_as_a_person_reads_it(name):
     log = read_file(f"{name}.log")
     echo = log.echo
     assert echo.problem is None
+    assert echo.release == name.split("-")[0]
     assert len(echo.values) + len(echo.unreadable) == fields
     assert (echo.values[window_name], echo.values["max_running_requests"]) == (window, asked)
     assert echo.values["speculative_algorithm"] == "DFLASH"
@@ -270,6 +271,7 @@ def test_what_follows_our_own_stop_is_no_failure():
         ("{'decode': {'tp_size': 9, 'backend': 'x'}}", {"decode": {"tp_size": 9, "backend": "x"}}),
         ("[1, 2.5, -1, None, True]", [1, 2.5, -1, None, True]),
         ("[]", []),
+        ("b'it, (x=1)'", b"it, (x=1)"),
     ],
 )
 def test_values_are_read_by_grammar(printed, value):
@@ -286,6 +288,8 @@ def test_values_are_read_by_grammar(printed, value):
         "<Component.FULL: 'it', tp_size=9>",
         "<|MASK|>",
         "<it's>",
+        "x<y",
+        "<Phase <Inner <Leaf>>, tp_size=9>",
         "torch.bfloat16",
         "'the start...the end'",
     ],
@@ -324,6 +328,23 @@ def test_a_line_that_is_not_whole_is_unreadable_with_a_reason(text):
     log = read(f"{STAMP}server_args={text}")
     assert (log.echo.values, bool(log.echo.problem)) == ({}, True)
     assert log.unreadable[0].problem == log.echo.problem
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("{'a': [(1], 'tp_size': 2}", "']' where ')' was expected: parts of the line are missing"),
+        ("{'a': ([1), 'tp_size': 2}", "')' where ']' was expected: parts of the line are missing"),
+        ("{'a': <x (b]>}", "']' where ')' was expected: parts of the line are missing"),
+        ("{'a': 1} 2", "text follows the closing bracket"),
+        ("{'a': 1, 'a': 2}", "a is there twice"),
+        ("{'a': 1, b}", "what follows a is no field"),
+        ("[1]", "neither ServerArgs(…) nor a dict, but …"),
+        ("namespace(a=1)", "neither ServerArgs(…) nor a dict, but namespace…"),
+    ],
+)
+def test_a_line_that_is_not_whole_says_what_is_missing(text, problem):
+    assert read(f"{STAMP}server_args={text}").echo.problem == problem
 
 
 def test_a_wrapped_line_gives_nothing_of_its_pieces():
@@ -372,6 +393,28 @@ def test_values_of_a_statement_have_types():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("printed, value", [("9" * 40, int("9" * 40)), ("9" * 41, "9" * 41), ("-.5", -0.5), ("1.", 1.0)])
+def test_a_number_of_a_statement_is_one_that_is_short(printed, value):
+    log = StartupLog(("Ready.",))
+    log.add(Record(f"Ready. n={printed}"))
+    assert log.statements["Ready."][0].fields == {"n": value}
+
+
+@pytest.mark.parametrize(
+    "fields, problem",
+    [
+        ("a=1, b=2, a=3", "a is there twice"),
+        ("a=1, " + "x" * 50, f"no key=value: {'x' * 40!r}"),
+        ("a=1, b=", "no key=value: 'b='"),
+        ("", "no fields"),
+    ],
+)
+def test_a_statement_that_is_none_says_why(fields, problem):
+    log = StartupLog(("Ready.",))
+    log.add(Record(f"Ready. {fields}"))
+    assert log.statements["Ready."][0].problem == problem
+
+
 @pytest.mark.parametrize("length", range(len("Initialized DF"), len(DRAFT_LINE)))
 def test_a_cut_draft_line_is_a_statement_that_can_not_be_read(length):
     (statement,) = read(STAMP + DRAFT_LINE[:length]).statements[DRAFT]
@@ -407,6 +450,23 @@ def test_a_record_without_text_and_a_note_of_dropped_messages_are_kept():
     lost, dropped = Record(None, problem="null"), Record("Suppressed 9 messages from x", origin="journald")
     log = read(lost, dropped)
     assert (log.unreadable, log.suppressed) == ([lost], [dropped])
+
+
+OVERRIDDEN = "Overlap scheduler is disabled because of x."
+
+
+@pytest.mark.parametrize(
+    "lines, told",
+    [
+        ([STAMP + OVERRIDDEN, STAMP + OVERRIDDEN], [OVERRIDDEN]),
+        ([STAMP + OVERRIDDEN, STAMP + "Window was reduced to 8"], [OVERRIDDEN, "Window was reduced to 8"]),
+        ([OVERRIDDEN], []),  # the text of somebody else's print
+        ([STAMP + READY, STAMP + OVERRIDDEN], []),  # told of a request
+        ([STAMP + "Load weight begin."], []),
+    ],
+)
+def test_what_the_engine_made_otherwise_until_it_was_ready_is_told_once(lines, told):
+    assert read(*lines).overrides == told
 
 
 # Properties

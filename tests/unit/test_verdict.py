@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from ansible.module_utils.sglang_proof import verdict as v
-from stage import FakeHost, make_plan
+from stage import FakeHost, make_plan, with_alarms
 from test_plan import ddtree
 
 PLAN = replace(make_plan(max_running_requests=4, max_total_tokens=4096), user="sglang")
@@ -55,6 +55,7 @@ def without(said, key):
     return replace(said, fields={k: value for k, value in said.fields.items() if k != key})
 
 
+NOTHING = {"unit": None, "argv": None, "environ": None}  # no such unit, so no process
 WINDOW = ("window", "effective")
 NO_WINDOW = [a for a in PLAN.argv if a not in ("--speculative-draft-window-size", "2048")]
 
@@ -69,7 +70,7 @@ def test_a_healthy_start_matches_at_every_hop():
     "changes, named",
     [
         # unit
-        ({"unit": None}, ("unit", "unit", "missing")),
+        (NOTHING, ("unit", "unit", "missing")),
         ({"unit": replace(HOST.running, load_state="not-found")}, ("unit", "unit", "missing")),
         ({"unit": replace(HOST.running, argv=tuple(NO_WINDOW))}, ("window", "unit", "differs")),
         (
@@ -136,6 +137,53 @@ def test_a_unit_that_does_not_start_at_boot_is_shown_and_passes_as_a_warning():
     assert [row[1:5] for row in rows if row[0] == "at boot"] == [["enabled", "-", "disabled", "differs*"]]
 
 
+def test_a_command_line_that_differs_is_shown_from_where_it_does():
+    given = make_plan(trust_remote_code=True)
+    plan = replace(given, argv=(*given.argv, "--disable-cuda-graph"))
+
+    def found(*argv):
+        return v.start_differences(plan, argv, plan.environment)
+
+    assert found(*plan.argv) == []
+    assert found(*plan.argv, "--nope", "1") == [("command", "nothing", "--nope 1")]
+    assert found(*plan.argv[:-1]) == [("command", "--disable-cuda-graph", "nothing")]
+    assert found(*plan.argv[:-1], "--nope") == [("command", "--disable-cuda-graph", "--nope")]
+    assert found("/bin/sh", *plan.argv[1:])[0][2].startswith("/bin/sh -m sglang.launch_server --")
+
+
+@pytest.mark.parametrize(
+    "argv, value",
+    [
+        (["--window", "1", "--x"], "1"),
+        (["--window=1"], "1"),
+        (["--window", "1", "--window=2"], "2"),
+        (["--window", "1", "--window", "3"], "3"),
+        (["--window"], True),
+        (["--window", "--x", "1"], True),
+        (["--x", "--window"], True),
+        (["--windows", "1", "--x=--window"], None),
+    ],
+)
+def test_an_option_has_the_value_that_argparse_would_bind(argv, value):
+    assert v.option_value(argv, "--window") == value
+
+
+def test_a_process_is_read_where_linux_keeps_it():
+    (process,) = v.judge_process(PLAN, evidence())
+    assert (process.found, process.where) == (PLAN.digest, "/proc/7/cmdline and environ")
+
+
+@pytest.mark.parametrize("unit, environ", [(HOST.running, None), (None, None), (HOST.running, {})])
+def test_what_was_not_read_of_a_process_is_no_process(unit, environ):
+    (process,) = v.judge_process(PLAN, evidence(unit=unit, argv=None, environ=environ))
+    assert (process.verdict, process.found) == ("missing", "no process")
+
+
+def test_only_the_variables_of_the_engine_are_looked_at_beside_those_of_the_plan():
+    environment = {**PLAN.environment, "LANG": "C", "SGLANG_X": "1"}
+    assert v.start_differences(PLAN, PLAN.argv, environment) == [("SGLANG_X", "none", "1")]
+
+
 def test_the_echo_of_server_info_serves_where_the_line_is_gone():
     fields = {**echo().fields, "internal_states": [{"effective_max_running_requests_per_dp": 4}]}
     assert broken(echo=None, server_info=v.Said(fields, "http://x/server_info")) is None
@@ -147,7 +195,8 @@ def test_what_the_engine_grants_less_of_is_shown_and_passes_as_a_warning():
     assert v.first_broken(verdicts) is None
     rows = v.table(PLAN, verdicts, title="", passed=True)["rows"]
     (row,) = [row for row in rows if row[0] == "max_running_requests"]
-    assert row[1:5] == ["4", "4", "2", "differs*"]
+    said = "internal_states[0] of http://x/server_info effective_max_running_requests_per_dp=2"
+    assert row[1:] == ["4", "4", "2", "differs*", said]
 
 
 def test_every_replica_must_say_it():
@@ -178,13 +227,37 @@ def test_off_is_proved_by_the_engine_saying_none():
         assert next(x.verdict for x in verdicts if x.setting == "window") == verdict
 
 
+def sentence(**changes):
+    verdicts = v.judge(PLAN, evidence(**changes))
+    return v.sentence(PLAN, v.first_broken(verdicts), verdicts)
+
+
 def test_the_sentence_names_setting_values_place_and_next_command():
-    verdicts = v.judge(PLAN, evidence(lines=lines(draft(draft_window_size=None, compact_cache=False))))
-    sentence = v.sentence(PLAN, v.first_broken(verdicts), verdicts)
-    assert "window: declared 2048, found none (effective hop, differs)." in sentence
-    assert "read in  journal 14:03:12" in sentence
-    assert "unit, process, echoed carried it" in sentence
-    assert "next     " in sentence
+    line = replace(draft(draft_window_size=None), text="draft_window_size=None, compact_cache=True")
+    assert sentence(lines=lines(line)) == (
+        "window: declared 2048, found none (effective hop, differs).\n"
+        '  read in  journal 14:03:12: "draft_window_size=None, compact_cache=True"\n'
+        "  but      unit, process, echoed carried it\n"
+        "  next     journalctl -u sglang-k26.service -b on the host: look for a warning about window; "
+        "then declare what this engine can do, or another sglang_version"
+    )
+    assert "unit: declared loaded, found nothing (unit hop, missing).\n" in sentence(**NOTHING)
+    assert "carried it" not in sentence(**NOTHING)
+    assert "model: declared /srv/models/tiny-qwen3, the evidence cannot be read (served hop, unreadable)." in sentence(
+        model_info=v.Said({}, "http://x/model_info", problem="answered 500")
+    )
+    assert "read in  'served model_path' said by 0 of 1 replicas in this start\n" in sentence(model_info=None)
+    missing = sentence(lines=lines(without(LINE, "draft_window_size")))
+    assert missing.startswith("window: declared 2048, nothing says so (effective hop, missing).\n")
+    assert sentence(generation=v.Said({}, "http://x", problem="no text")).endswith(
+        "  but      unit, process, echoed, effective carried it\n"
+        "  next     journalctl -u sglang-k26.service -b on the host; then ansible-playbook deploy.yml"
+    )
+
+
+def test_a_hop_that_was_not_judged_carried_nothing():
+    verdicts = v.judge_echoed(PLAN, evidence(echo=echo(speculative_draft_window_size=64)))
+    assert "carried it" not in v.sentence(PLAN, v.first_broken(verdicts), verdicts)
 
 
 def test_a_foreign_drop_in_is_named_with_what_to_do():
@@ -214,6 +287,20 @@ def test_a_setting_of_the_environment_is_proved_by_the_process_and_not_echoed():
     assert (topk.verdict, topk.passes) == ("unstated", True)
     differences = v.start_differences(plan, plan.argv, {**plan.environment, "SGLANG_DDTREE_MAX_TOPK": "2"})
     assert differences == [("topk", "4", "2")]
+    rows = v.table(plan, [topk], title="", passed=True)["rows"]
+    assert ["topk", "4", "unstated", "-", "unstated", "SGLANG_DDTREE_MAX_TOPK is not echoed"] in rows
+
+
+def test_of_two_lines_that_prove_a_setting_the_first_is_named():
+    plan = make_plan(facts=ddtree(), spec_algorithm="DDTREE", budget=8, topk=4)
+    worker = v.Said({"tree_budget": 8, "max_tree_nodes": 9}, "journal 14:03:13")
+    heard = {**evidence().lines, "Initialized DDTree worker.": [worker]}
+    verdicts = v.judge_effective(plan, evidence(lines=heard))
+    assert {x.verdict for x in verdicts} == {"match"}
+    assert [x.declared for x in verdicts if x.setting == "budget"] == [8, 9]  # the budget, and the nodes it makes
+    row = v.table(plan, verdicts, title="", passed=True)["rows"][0]
+    said = "journal 14:03:12 Initialized DFLASH draft runner., Initialized DDTree worker."
+    assert row == ["spec_algorithm", "DDTREE", "-", "DDTREE", "match", said]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +311,10 @@ def test_a_setting_of_the_environment_is_proved_by_the_process_and_not_echoed():
         (None, "ge", 8, False),
         (True, "ge", 1, False),
         ("9", "ge", 8, False),
+        (9, "ge", 8, True),
         (9, "le", 8, False),
+        (8, "le", 8, True),
+        (7, "le", 8, True),
         (8, "le", None, False),
         ("EAGLE", "in", ["NEXTN", "EAGLE"], True),
         ("DFLASH", "in", ["NEXTN", "EAGLE"], False),
@@ -303,3 +393,120 @@ def test_a_command_line_with_a_key_is_shown_without_it():
     differences = v.start_differences(PLAN, (*PLAN.argv, "--api-key", "sk-here"), PLAN.environment)
     assert "--api-key" in str(differences)
     assert "sk-here" not in str(differences)
+
+
+def test_a_line_that_must_not_be_said_is_told_with_its_reason():
+    forbidden = {"text": "Simulated acceptance", "severity": "critical", "reason": "it makes acceptance up"}
+    plan = with_alarms(PLAN, [forbidden], {"window": ["window is ignored"]})
+    assert v.first_broken(v.judge(plan, evidence())) is None
+    simulated = v.Said({}, "journal 14:03:12", text="Simulated acceptance is on")
+    verdicts = v.judge(plan, evidence(alarms={"Simulated acceptance": simulated}))
+    assert v.sentence(plan, v.first_broken(verdicts), verdicts).startswith(
+        "the engine says what it must not say: it makes acceptance up (effective hop, forbidden).\n"
+        '  read in  journal 14:03:12: "Simulated acceptance is on"\n'
+    )
+    ignored = v.Said({}, "journal 14:03:12", text="the window is ignored here")
+    verdicts = v.contradicted(plan, evidence(alarms={"window is ignored": ignored}))
+    assert [(x.setting, x.declared, x.found) for x in verdicts] == [("window", 2048, "otherwise")]
+
+
+def test_only_what_no_later_line_can_mend_ends_the_waiting():
+    later = evidence(lines=lines(), server_info=None)
+    assert v.contradicted(PLAN, later) == []
+    fewer = v.Said({"internal_states": [{"effective_max_running_requests_per_dp": 2}]}, "http://x/server_info")
+    assert v.contradicted(PLAN, replace(later, server_info=fewer)) == []  # a warning
+    other = v.contradicted(PLAN, replace(later, echo=echo(speculative_num_draft_tokens=4)))
+    assert [(x.setting, x.found, x.says) for x in other] == [("block_size", 4, "speculative_num_draft_tokens=4")]
+
+
+@pytest.mark.parametrize(
+    "accepted, verdict, found",
+    [(2.0, "match", 2.0), (1.996, "differs", 2.0), (3, "match", 3), ("3", "missing", None), (None, "missing", None)],
+)
+def test_the_acceptance_is_at_least_what_was_declared(accepted, verdict, found):
+    meta = {"spec_accept_length": accepted, "completion_tokens": 256}
+    probe = v.Said({"floor": 2.0, "text": "ok", "meta_info": meta}, "http://x/generate")
+    said = v.judge_served(PLAN, evidence(acceptance=probe))[-1]
+    assert (said.setting, said.verdict, said.declared, said.found) == ("acceptance", verdict, "at least 2.0", found)
+    if accepted in (2.0, 3):
+        assert said.says == "spec_accept_length over 256 tokens"
+
+
+def test_a_probe_of_the_acceptance_without_an_answer_is_unreadable():
+    probe = v.Said({"floor": 2.0}, "http://x/generate", problem="answered 500")
+    said = v.judge_served(PLAN, evidence(acceptance=probe))[-1]
+    assert (said.setting, said.verdict, said.where) == ("acceptance", "unreadable", "http://x/generate: answered 500")
+
+
+@pytest.mark.parametrize(
+    "keyless, verdict",
+    [
+        (v.Said({}, "http://x/model_info", problem="http://x answered 401 Unauthorized"), "match"),
+        (v.Said({}, "http://x/model_info", problem="http://x answered 500"), "differs"),
+        (v.Said({"model_path": "/m"}, "http://x/model_info"), "differs"),
+    ],
+)
+def test_an_engine_with_a_key_refuses_who_has_none(keyless, verdict):
+    (said,) = [x for x in v.judge_served(PLAN, evidence(keyless=keyless)) if x.setting == "api_key"]
+    assert said.verdict == verdict
+
+
+def test_a_foreign_listener_is_named_with_what_to_do():
+    said = sentence(listener=v.Said({"ours": False, "owner": "nginx (pid 9)"}, "port 30000"))
+    assert "port: declared sglang-k26.service, found nginx (pid 9)" in said
+    assert "  next     stop nginx (pid 9), then ansible-playbook deploy.yml" in said
+
+
+def rows(**changes):
+    verdicts = v.judge(PLAN, evidence(**changes))
+    return {row[0]: row[1:] for row in v.table(PLAN, verdicts, title="", passed=False)["rows"]}
+
+
+def test_the_table_has_a_row_for_each_setting_and_for_what_else_was_asked_or_broken():
+    assert list(rows()) == [*(e.setting for e in PLAN.expectations), "generation"]
+    assert rows(**NOTHING)["unit"] == ["loaded", "-", "nothing", "missing", "systemd's loaded sglang-k26.service"]
+
+
+def test_the_table_shows_what_each_hop_said():
+    unreadable = replace(echo(), fields={}, problem="the line is cut")
+    assert rows(echo=unreadable)["window"][1:4] == ["unreadable", "2048", "unreadable"]
+    assert rows(lines=lines())["window"][1:4] == ["2048", "missing", "missing"]
+    assert rows(lines=lines(draft(draft_window_size=64)))["window"][1:4] == ["2048", "64", "differs"]
+    assert rows(lines=lines(without(LINE, "draft_window_size")))["window"][1:4] == ["2048", "missing", "missing"]
+    assert rows(lines=lines(without(LINE, "compact_cache")))["window"][1:4] == ["2048", "2048", "missing"]
+    assert rows()["model"][1:4] == ["/srv/models/tiny-qwen3", "/srv/models/tiny-qwen3", "match"]
+
+
+@pytest.mark.parametrize("length, shown", [(160, "x" * 155 + " last"), (161, "… " + "x" * 153 + " last")])
+def test_what_is_long_is_shown_by_its_end(length, shown):
+    row = rows(listener=v.Said({"ours": True, "owner": "python"}, "x" * (length - 5) + " last"))["port"]
+    assert row[-1] == shown
+
+
+def test_every_replica_is_proved_by_its_own_line_and_the_model_by_one_answer():
+    plan = make_plan(dp=2)
+    said = {
+        head: [replace(line, speaker={"DP": dp}, where=f"line of {dp}") for dp in (0, 1)]
+        for head, (line,) in evidence().lines.items()
+    }
+    effective = v.judge_effective(plan, evidence(lines=said))
+    assert {(x.verdict, x.where) for x in effective} == {("match", "line of 0")}
+    (model,) = [x for x in v.judge_served(plan, evidence()) if x.setting == "model"]
+    assert model.verdict == "match"
+
+
+def test_a_change_through_the_api_of_what_is_only_a_warning_is_one():
+    started = echo(max_running_requests=4)
+    changed = v.Said({**info().fields, "max_running_requests": 2}, "http://x/server_info")
+    verdicts = v.judge_served(PLAN, evidence(echo=started, server_info=changed))
+    (said,) = [x for x in verdicts if x.setting == "max_running_requests"]
+    assert (said.verdict, said.passes, said.says) == ("differs", True, "max_running_requests=2, at the start 4")
+
+
+def test_what_the_engine_does_not_answer_did_not_change():
+    assert broken(echo=echo(**STARTED), model_info=None) == ("model", "served", "missing")
+
+
+def test_a_unit_without_a_user_runs_as_root():
+    said = sentence(unit=replace(HOST.running, user=""))
+    assert said.startswith("user: declared sglang, found root (unit hop, differs).")

@@ -263,7 +263,8 @@ def test_a_gpu_that_something_else_computes_on_is_named(deployment):
         "chmod +x /usr/bin/nvidia-smi"
     )
     start = deployment.start()
-    run = deployment.deploy("-e", "sglang_service_device=cuda")
+    # Without the variables of the CPU build, which are refused on a GPU host.
+    run = deployment.deploy("-e", '{"sglang_service_device": "cuda", "sglang_service_environment": {}}')
     assert run.status == 2
     assert "GPU 0 of sglang-k26.service is held by sleep (pid" in " ".join(run.output.split())
     assert deployment.start() == start

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,8 +33,9 @@ REMOTE = ("systemd-journal-remote", "/lib/systemd/systemd-journal-remote", "/usr
 
 
 def messages(count, at_the_end):
-    noise = [NOISE.format(n // 60 % 60, n % 60, n) for n in range(count - len(EVIDENCE))]
-    return [*noise, *EVIDENCE] if at_the_end else [*EVIDENCE, *noise]
+    """One by one: the reader is started from this process, and begins with its peak memory."""
+    noise = (NOISE.format(n // 60 % 60, n % 60, n) for n in range(count - len(EVIDENCE)))
+    yield from chain(noise, EVIDENCE) if at_the_end else chain(EVIDENCE, noise)
 
 
 def make_journal(path, count, at_the_end):
@@ -57,7 +59,7 @@ def make_journal(path, count, at_the_end):
 
 def argv(path):
     program, *rest = journal.journalctl_argv(INVOCATION)
-    return [program, f"--file={path}", *rest]
+    return [program, f"--file={path.with_suffix('')}*.journal", *rest]  # a large journal is several files
 
 
 def read(path, peak):
@@ -83,6 +85,8 @@ def measure(path):
     peak = spawn.Queue()
     reader = spawn.Process(target=read, args=(path, peak))
     reading = seconds(lambda: (reader.start(), reader.join()))
+    if reader.exitcode:
+        sys.exit("the reading failed, see above")
     return reading, filtering, peak.get()
 
 
@@ -96,7 +100,8 @@ def main(count):
                 f"{count:,} records, evidence at the {place}: {reading / filtering:.2f} times journalctl to /dev/null "
                 f"({reading:.1f} s, {filtering:.1f} s), peak {peak:.0f} MB"
             )
-            path.unlink()
+            for file in Path(directory).iterdir():
+                file.unlink()
     echo = max(EVIDENCE, key=len)
     text = echo.split("server_args=", 1)[1]
     runs = 100

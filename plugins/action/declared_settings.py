@@ -9,8 +9,9 @@ Arguments:
   hosts     whose inventory variables are checked; by default the host of the task
 
 Known are these names, and every option in the argument specs of the project's roles. A name from -e must be known,
-own, or begin with ansible_. A variable of the inventory must be known or own if it begins with the name of a role
-or looks like a misspelt known name; all others are the user's business. A short and its long name with different
+own, or begin with ansible_. A variable of the inventory must be known or own if it is the name of a setting that has
+no short form, begins with the first word of PREFIX or looks like a misspelt known name; all others are the user's
+business. A short and its long name with different
 values are an error. All problems come in one message.
 
 Returns `settings`: {name: value} as declared for the first of `hosts`. It changes nothing and needs no connection, so
@@ -66,7 +67,11 @@ class ActionModule(ActionBase):
         roles = role_options()
         pairs = {**{name: given["prefix"] + name for name in given["short"]}, **given["aliases"]}
         long = [given["prefix"] + name for name in given["settings"]]
-        known = Known({*long, *pairs, *given["own"], *chain(*roles.values())}, tuple(f"{role}_" for role in roles))
+        known = Known(
+            {*long, *pairs, *given["own"], *chain(*roles.values())},
+            dict(zip(given["settings"], long, strict=True)),
+            (given["prefix"].split("_")[0] + "_", *(f"{role}_" for role in roles)),
+        )
         extra = {name: (value, origin(name, "-e")) for name, value in load_extra_vars(self._loader).items()}
         problems = dict.fromkeys(known.problems(extra, everything=True))  # a dict: hosts share groups, each once
         settings = {}
@@ -120,15 +125,19 @@ class ActionModule(ActionBase):
 
 
 class Known(NamedTuple):
-    """The names that mean something, and the prefixes that only such names may have."""
+    """The names that mean something, settings by their long names, and the prefixes that only such names may have."""
 
     names: set
+    long: dict
     prefixes: tuple
 
     def problems(self, declared, everything=False):
         """A line for each unknown name; of the inventory (not `everything`) only for what is meant for this project."""
         for name, (_, read) in declared.items():
             if name in self.names or name.startswith("ansible_"):
+                continue
+            if name in self.long:  # it would be read by nobody, and the play would end well without it
+                yield f"{name}: this setting has no short name ({read}). Say {self.long[name]}"
                 continue
             match = get_close_matches(name, self.names, n=1, cutoff=0.6 if everything else MISSPELT)
             if everything or name.startswith(self.prefixes) or (match and name != match[0] + "s"):

@@ -127,7 +127,21 @@ def test_what_was_declared_is_returned_whatever_name_it_has(check):
     assert """declared: {"budget": 8, "port": 30001, "window": "2048"}""" in run.stdout
 
 
-def test_a_setting_without_a_short_name_leaves_that_name_to_the_user(check):
-    run = check(host="{port: 22, ports: [1]}")
+@pytest.mark.parametrize(("options", "read"), [((), "hosts.yml:4"), (("-e", "port=22"), "-e")])
+def test_a_setting_under_a_name_that_nobody_reads_is_refused(check, options, read):
+    run = check(*options, host="{port: 22}" if not options else "{}")
+    assert run.returncode == 2
+    assert f"port: this setting has no short name ({read}). Say sglang_service_port" in run.stdout
+
+
+def test_unknown_names_that_begin_like_the_project_are_refused(check):
+    run = check(host="{sglang_prot: 1, ports: [1]}")
+    assert run.returncode == 2
+    assert "sglang_prot: unknown (hosts.yml:4)." in run.stdout
+    assert "ports:" not in run.stdout
+
+
+def test_a_name_that_the_user_declares_as_his_own_stays_his(check):
+    run = check(host="{rack: 7}")
     assert run.returncode == 0, run.stdout
     assert "declared: {}" in run.stdout

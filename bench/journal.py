@@ -18,11 +18,11 @@ import time
 from itertools import chain
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "module_utils"))
+
+from sglang_proof import contract, journal, startup_log
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "module_utils"))
-
-from sglang_proof import contract, journal, startup_log  # noqa: E402
-
 INVOCATION = "0123456789abcdef0123456789abcdef"
 EVIDENCE = (ROOT / "tests/unit/corpus/0.5.23-window.log").read_text().splitlines()
 NOISE = (

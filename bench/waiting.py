@@ -15,10 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/unit"))
-import ansible.module_utils  # noqa: E402
-
-ansible.module_utils.__path__.append(str(ROOT / "module_utils"))
-from stage import DRAFT_LINE, PYTHON, UNIT_PATH, make_plan, start_lines  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests"))
+import conftest  # noqa: E402, F401  it puts the project's module_utils where stage looks for them
+from stage import DRAFT_LINE, PYTHON, UNIT_PATH, make_plan, start_lines  # noqa: E402  needs both
 
 HOST = "bench1"
 PLAN = make_plan(host="127.0.0.1")

@@ -24,9 +24,6 @@ options:
       - Numbers may be text, as extra vars are. C(2_048), C(2048.0) and a blank are refused.
     type: dict
     required: true
-  release:
-    description: Release that is to be installed, for messages where O(facts) is not given.
-    type: str
   facts:
     description:
       - What C(sglang_engine_facts) returned. Without it only what needs no host is checked, and no plan is returned.
@@ -105,7 +102,7 @@ restart_needed:
 unit:
   description:
     - What the unit's template needs, C(exec_start) and the lines of C(environment), quoted for systemd.
-    - Whether the unit C(exists), and whether it C(failed).
+    - Whether the unit C(exists).
   type: dict
   returned: when O(facts) was given
 conflict:
@@ -143,7 +140,6 @@ DRY_HOP_SECONDS = 300  # a cold import of torch from a slow disk takes minutes
 ARGUMENTS = {
     "instance": {"type": "str", "required": True},
     "settings": {"type": "dict", "required": True},
-    "release": {"type": "str"},
     "facts": {"type": "dict"},
     "python": {"type": "path"},
     "extra_args": {"type": "list", "elements": "str", "default": []},
@@ -167,14 +163,14 @@ def main():
     result = {"changed": False, "plan": None, "settings": rules.names()}
     try:
         if params["facts"] is None:
-            plan.declared(params["settings"], release=params["release"], contract=rules)
+            plan.declared(params["settings"], contract=rules)
             if module.check_mode and params["python"]:
                 result["verdict_table"] = unknown_table(params)
             module.exit_json(**result)
         facts = EngineFacts.from_dict(params["facts"])
         made = make_plan(params, facts, rules)
         if params["dry_hop"]:
-            result["dry_hop"] = ask_resolver(made, facts, params, module.check_mode)
+            result["dry_hop"] = ask_resolver(made, params, module.check_mode)
             if result["dry_hop"] not in ("asked", "cached"):
                 module.warn(f"sglang-{made.instance}: the engine's own resolver could not be asked: {result['dry_hop']}")
         host = Host()
@@ -192,7 +188,6 @@ def main():
             "exec_start": systemd_unit.exec_start(made.argv),
             "environment": [systemd_unit.environment_line(*item) for item in sorted(made.environment.items())],
             "exists": unit.exists,
-            "failed": unit.active_state == "failed",
         },
         restart_needed=process is None or bool(differences),
     )
@@ -203,7 +198,7 @@ def main():
 
 
 def refusal(instance, problems):
-    return f"sglang-{instance}: the declaration cannot run. Nothing was changed.\n{indented(problems)}"
+    return f"sglang-{instance}: the declaration cannot run. No service was touched.\n{indented(problems)}"
 
 
 def indented(problems):
@@ -271,12 +266,11 @@ def read_model(directory):
     return config, entries
 
 
-def ask_resolver(made, facts, params, check_mode):
+def ask_resolver(made, params, check_mode):
     """The dry hop: the installed engine's own word on this command line. Raises Refused; returns how it was answered."""
     options = list(made.argv[3:])
-    key = hashlib.sha256(json.dumps([made.digest, facts.fingerprint, made.release]).encode()).hexdigest()
     cache = params["state_dir"] and os.path.join(params["state_dir"], "resolver.json")
-    if cache and read_json(cache) == {"accepted": key}:
+    if cache and read_json(cache) == {"accepted": made.digest}:
         return "cached"
     answer = run_resolver(params["python"], options, made.environment, params["user"])
     if answer.refused:
@@ -290,7 +284,7 @@ def ask_resolver(made, facts, params, check_mode):
         raise plan.Refused(problems)
     if cache and not check_mode and os.path.isdir(params["state_dir"]):
         with contextlib.suppress(CannotKeep):  # it is asked again then
-            write_json(cache, {"accepted": key})
+            write_json(cache, {"accepted": made.digest})
     return "asked"
 
 

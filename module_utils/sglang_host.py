@@ -23,12 +23,13 @@ from typing import NamedTuple
 from .sglang_proof import journal, systemd_unit
 from .sglang_proof.startup import CannotRead
 
+C_LOCALE = {**os.environ, "LC_ALL": "C"}
+
 
 def run(argv, **kwargs):
     """Standard output of a command in the C locale. Raises CannotRead with the command and what it said."""
-    env = {**os.environ, "LC_ALL": "C"}
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=env, **kwargs)
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=C_LOCALE, **kwargs)
     except OSError as error:
         raise CannotRead(f"`{' '.join(argv)}` cannot be run: {error.strerror}") from None
     if done.returncode != 0:
@@ -39,8 +40,8 @@ def run(argv, **kwargs):
 def _lines(argv):
     """The lines that a command prints, as they come: a journal can be larger than memory. Raises CannotRead."""
     with tempfile.TemporaryFile() as errors:
-        env = {**os.environ, "LC_ALL": "C"}
-        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=env) as process:
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": errors}
+        with subprocess.Popen(argv, env=C_LOCALE, **pipes) as process:
             yield from process.stdout
         if process.returncode != 0:
             errors.seek(0)
@@ -123,7 +124,7 @@ class Host:
 
     def journal(self, invocation, after_cursor=None):
         """The lines of JSON that the journal holds of one start of a unit, as bytes, one by one."""
-        run(["journalctl", "--sync"])
+        self.insist_on_journal()
         return _lines(journal.journalctl_argv(invocation, after_cursor=after_cursor))
 
     def kernel_journal(self, since):
@@ -139,9 +140,8 @@ class Host:
     def follow(self, invocation, after_cursor, deadline, tick=0.5):
         """Further lines as they come, and None at least every `tick` seconds; ends at `deadline` (of `clock`)."""
         argv = journal.journalctl_argv(invocation, follow=True, after_cursor=after_cursor)
-        env = {**os.environ, "LC_ALL": "C"}
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, bufsize=0
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=C_LOCALE, bufsize=0
         )
         rest = b""
         try:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from . import redact, releases
 from .contract import BUILT_IN, FORBIDDEN_VARIABLES, Contract, Environment, Flag, Line
 from .expressions import Unknown, evaluate
-from .settings import OFF, UNSET, BadValue, Integer, Switch, read, shown
+from .settings import OFF, UNSET, BadValue, Integer, Switch, is_unset, read, shown
 
 VERSION = 1  # of the plan's form; a kept plan of another version is not read as this one
 DIGEST_VARIABLE = "DEPLOYED_PLAN"  # the digest in the engine's environment: which plan this process was started with
@@ -116,7 +116,7 @@ def declared(raw, family=None, configs=None, release=None, contract=BUILT_IN):
             continue
         entry = contract.find(name, algorithm, family)
         if entry is None:
-            if read_or_unset(name, raw[name]) is not UNSET:
+            if not is_unset(raw[name]):
                 problems.append(_out_of_place(name, raw[name], algorithm, release, contract))
             continue
         try:
@@ -135,11 +135,6 @@ def declared(raw, family=None, configs=None, release=None, contract=BUILT_IN):
     if problems:
         raise Refused(problems)
     return Declared(values, algorithm, names, contract)
-
-
-def read_or_unset(name, raw):
-    """UNSET only if the text says so; used where no entry can tell the type."""
-    return UNSET if isinstance(raw, str) and raw.lower() == "unset" else raw
 
 
 def _algorithm(raw):

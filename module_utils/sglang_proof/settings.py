@@ -111,9 +111,14 @@ def read(kind, raw):
     """A raw value as declared: a value of the kind, OFF or UNSET. Raises BadValue with what was expected."""
     if raw is None or (isinstance(raw, str) and raw.lower() in ("none", "null")):
         return OFF
-    if isinstance(raw, str) and raw.lower() == "unset":
+    if is_unset(raw):
         return UNSET
     return kind.read(raw)
+
+
+def is_unset(raw):
+    """Whether a raw value says that the setting is not declared; it can be asked without knowing the setting's type."""
+    return isinstance(raw, str) and raw.lower() == "unset"
 
 
 def shown(value):

@@ -224,8 +224,14 @@ def _ask(host, plan, evidence, owner, demands):
     if demands.key:
         evidence = replace(evidence, keyless=_said(host, f"{address}/model_info", None))
     if evidence.server_info.problem:
-        silent = v.Said({}, f"{address}/generate", problem=f"not asked: {evidence.server_info.problem}")
-        return replace(evidence, generation=silent if demands.generate else None)
+        silent = v.Said(
+            demands.acceptance or {}, f"{address}/generate", problem=f"not asked: {evidence.server_info.problem}"
+        )
+        return replace(
+            evidence,
+            generation=silent if demands.generate else None,
+            acceptance=silent if demands.acceptance else None,
+        )
     if demands.generate:
         said = _generate(host, address, demands.key, 8)
         if not said.problem and not said.fields.get("text"):

@@ -130,7 +130,7 @@ def _foreign_environment(plan, evidence, where):
     for path in evidence.unit.environment_files:
         mend = f"declare its content in sglang_service_environment and take {path} out of the unit's drop-in"
         yield Verdict("environment", "unit", DIFFERS, "no environment file", path, where, next=mend)
-    for name, value in sorted((evidence.manager_environ or {}).items()):
+    for name, value in sorted(redact.mapping(evidence.manager_environ or {}).items()):
         if MATTERS.match(name) and name not in plan.environment:
             mend = f"systemctl unset-environment {name} on the host, or declare it in sglang_service_environment"
             yield Verdict(name, "unit", DIFFERS, "none", value, "systemd's own environment, set for all units", next=mend)
@@ -449,7 +449,7 @@ def _row(expectation, verdicts):
         shown(expectation.value),
         _cell(by_hop["echoed"]),
         _cell(by_hop["effective"] or by_hop["served"]),
-        (decisive[0].verdict if decisive else MISSING) + (_star(worst) if worst else ""),
+        (decisive[0].verdict if decisive else "not asked") + (_star(worst) if worst else ""),
         _brief(f"{decisive[0].where} {says}".strip()) if decisive else "",
     ]
 

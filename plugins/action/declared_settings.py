@@ -11,8 +11,7 @@ Arguments:
 Known are these names, and every option in the argument specs of the project's roles. A name from -e must be known,
 own, or begin with ansible_. A variable of the inventory must be known or own if it is the name of a setting that has
 no short form, begins with the first word of PREFIX or looks like a misspelt known name; all others are the user's
-business. A short and its long name with different
-values are an error. All problems come in one message.
+business. A short and its long name with different values are an error. All problems come in one message.
 
 Returns `settings`: {name: value} as declared for the first of `hosts`. It changes nothing and needs no connection, so
 it runs in check mode too.

@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.sglang_proof import systemd_unit as unit
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="hosts need root")
-
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "module_utils"))
-
-from sglang_proof import systemd_unit as unit  # noqa: E402
 
 HOST = "quoting"
 NAME = "quoting.service"

@@ -1,18 +1,14 @@
-"""Unit tests import the project's code as Ansible does: `from ansible.module_utils.sglang_proof import …`."""
+"""Runs of Ansible that need no host."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
-import ansible.module_utils
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-ansible.module_utils.__path__.append(str(ROOT / "module_utils"))
 
 
 @pytest.fixture

@@ -408,3 +408,17 @@ def test_dropped_messages_of_later_days_are_no_alarm():
     kept = hearing.keep(PLAN, prove(host))
     host.invocations["i1"] = [None]  # a message that cannot be read
     assert prove(host, kept=kept)
+
+
+def test_a_declared_floor_that_could_not_be_asked_is_not_passed_over():
+    host = FakeHost(PLAN, start_lines(PLAN))
+    answer = host.get
+
+    def silent(url, *rest):
+        if url.endswith("/server_info"):
+            raise startup.CannotRead(f"{url}: timed out")
+        return answer(url, *rest)
+
+    host.get = silent
+    wanted = startup.Demands(generate=False, acceptance={"floor": 2.0, "tokens": 256})
+    assert "acceptance: declared at least 2.0, the evidence cannot be read" in failure(host, demands=wanted)

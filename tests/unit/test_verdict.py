@@ -130,6 +130,12 @@ def test_what_every_service_has_in_its_environment_is_no_difference():
     assert broken(environ={**PLAN.environment, **common}, manager_environ={"LANG": "C", "PATH": "/bin"}) is None
 
 
+def test_a_secret_in_systemds_own_environment_is_named_and_not_shown():
+    found = v.judge_unit(PLAN, evidence(manager_environ={"HF_TOKEN": "hf_very_secret"}))
+    assert v.first_broken(found).setting == "HF_TOKEN"
+    assert "hf_very_secret" not in v.sentence(PLAN, v.first_broken(found), found)
+
+
 def test_a_unit_that_does_not_start_at_boot_is_shown_and_passes_as_a_warning():
     verdicts = v.judge(PLAN, evidence(unit=replace(HOST.running, unit_file_state="disabled")))
     assert v.first_broken(verdicts) is None

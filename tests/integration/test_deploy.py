@@ -297,6 +297,13 @@ def test_two_instances_stand_side_by_side(deployment, tmp_path):
     assert run.row("window") == ["1024", "1024", "1024", "match"]
     assert run.row("port")[:1] == ["30001"]
     assert deployment.start() == start
+
+    # Whose port is claimed by a declared neighbour: that is no unit that could be replaced.
+    (tmp_path / "hosts.yml").write_text((tmp_path / "hosts.yml").read_text().replace("30001", "30000"))
+    run = deployment.deploy("-e", "instance=k27", "-e", "sglang_service_adopt=true", inventory=tmp_path)
+    assert run.status == 2
+    assert "port 30000 of sglang-k27.service is held by python (pid" in " ".join(run.output.split())
+    assert deployment.start() == start
     deployment.shell(
         "systemctl disable --now sglang-k27; rm /etc/systemd/system/sglang-k27.service; systemctl daemon-reload"
     )

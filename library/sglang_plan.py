@@ -105,6 +105,10 @@ unit:
     - Whether the unit C(exists).
   type: dict
   returned: when O(facts) was given
+unproved:
+  description: Whether a start of this plan was made, by this or an earlier run, and never proved.
+  type: bool
+  returned: when O(facts) was given
 conflict:
   description: Who else holds the port or a GPU, C(what), C(held_by) and its C(unit).
   type: dict
@@ -130,10 +134,12 @@ import os
 import pwd
 import subprocess
 
+from ansible.module_utils import sglang_control
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.sglang_host import CannotKeep, CannotRead, Host, read_json, write_json
 from ansible.module_utils.sglang_proof import contract, fork, key_file, plan, redact, resolver, systemd_unit, verdict
 from ansible.module_utils.sglang_proof.facts import EngineFacts
+from ansible.module_utils.sglang_state import State
 
 DRY_HOP_SECONDS = 300  # a cold import of torch from a slow disk takes minutes
 
@@ -177,7 +183,7 @@ def main():
         unit = host.unit(made.unit)
         process = host.process(unit.main_pid) if unit.main_pid else None
         differences = verdict.start_differences(made, *process) if process else []
-        conflict = held_by_another(host, made, unit)
+        conflict = sglang_control.held_by(host, made, unit.control_group)
     except plan.Refused as refused:
         module.fail_json(msg=refusal(params["instance"], refused.problems))
     except CannotRead as error:
@@ -190,6 +196,7 @@ def main():
             "exists": unit.exists,
         },
         restart_needed=process is None or bool(differences),
+        unproved=bool(params["state_dir"]) and State(params["state_dir"]).attempted() == made.digest,
     )
     if conflict:
         result["conflict"] = conflict
@@ -313,18 +320,6 @@ def run_resolver(python, options, environment, user):
     except OSError as error:
         raise CannotRead(f"{python} cannot be run: {error.strerror}") from None
     return resolver.parse_answer(done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), done.returncode)
-
-
-def held_by_another(host, made, unit):
-    """Who else holds the port, or a GPU, that this unit needs; None if nobody does."""
-    owner = host.listener(made.port, unit.control_group, made.host)
-    if owner and not owner.ours:
-        return {"what": f"port {made.port}", "held_by": owner.name, "unit": owner.unit}
-    on_gpu = verdict.option_value(made.argv, "--device") == "cuda"
-    held = on_gpu and host.gpu_holder(made.environment.get("CUDA_VISIBLE_DEVICES"), unit.control_group)
-    if held:
-        return {"what": f"GPU {held[0]}", "held_by": held[1].name, "unit": held[1].unit}
-    return None
 
 
 def unknown_table(params):

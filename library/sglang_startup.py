@@ -89,8 +89,30 @@ options:
   state_dir:
     description:
       - Directory on the host for the verified state (plan, unit and evidence of the last start that passed). A later check
-        of the same start may rely on it where the journal has rotated the first lines away.
+        of the same start may rely on it where the journal has rotated the first lines away, and C(sglang_restore) goes back
+        to it.
     type: path
+  forensics:
+    description:
+      - Directory on the host where a start that failed is saved (its journal, stacks, kernel records and more), before
+        anybody stops it. The last five are kept.
+    type: path
+  lease:
+    description: A lease of C(host_lease) to renew while this waits, C(path) and C(token); the wait ends if another took it.
+    type: dict
+    suboptions:
+      path:
+        description: The file on the host.
+        type: path
+        required: true
+      token:
+        description: Names the run.
+        type: str
+        required: true
+  gone_back:
+    description: Whether the plan is one that was gone back to, so that its table says so and stands beside the failed one.
+    type: bool
+    default: false
 attributes:
   check_mode:
     support: full
@@ -148,18 +170,21 @@ start:
   description: "The start that was proved: boot_id, invocation, pid, since (Unix seconds)."
   type: dict
   returned: success
+unreadable:
+  description: The failure is that something could not be read, and says nothing of the start.
+  type: bool
+  returned: failure
 """
 
 import datetime
-import os
 from dataclasses import asdict
 
+from ansible.module_utils import host_lease, sglang_forensics
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.sglang_host import CannotKeep, Host, read_json, write_json
+from ansible.module_utils.sglang_host import CannotKeep, Host
 from ansible.module_utils.sglang_proof import hearing, key_file, startup, verdict
 from ansible.module_utils.sglang_proof.plan import Plan
-
-STATE_VERSION = 1
+from ansible.module_utils.sglang_state import State, Verified
 
 ARGUMENTS = {
     "plan": {"type": "dict", "required": True},
@@ -182,6 +207,12 @@ ARGUMENTS = {
     },
     "key_file": {"type": "path", "no_log": False},
     "state_dir": {"type": "path"},
+    "forensics": {"type": "path"},
+    "lease": {
+        "type": "dict",
+        "options": {"path": {"type": "path", "required": True}, "token": {"type": "str", "required": True, "no_log": False}},
+    },
+    "gone_back": {"type": "bool", "default": False},
 }
 
 
@@ -195,11 +226,14 @@ def main():
         if module.params["upto"] == "unit":
             verdicts = startup.check_unit(Host(), plan, module.params["unit_path"])
             module.exit_json(changed=False, finished=True, verdicts=[asdict(v) for v in verdicts])
-        kept = kept_evidence(module.params["state_dir"])
+        renew(module)
+        kept = State(module.params["state_dir"]).evidence() if module.params["state_dir"] else None
         outcome = prove(module, plan, kept, generate=waiver is None)
     except startup.NotProved as failure:
         not_proved(module, plan, failure)
-    except (startup.CannotRead, ValueError) as error:
+    except (startup.CannotRead, CannotKeep) as error:
+        module.fail_json(msg=str(error), unreadable=True)
+    except ValueError as error:
         module.fail_json(msg=str(error))
     if isinstance(outcome, startup.Pending):
         usual = {"usual": round(kept["seconds"])} if kept else {}
@@ -213,16 +247,15 @@ def main():
             **usual,
         )
     keep_state(module, plan, outcome)
-    title = (
-        f"{plan.unit}  SGLang {plan.release}  invocation {outcome.start.invocation[:8]}  ready after {outcome.seconds:.0f} s"
-    )
+    title = title_of(module, plan)
+    title += f"  invocation {outcome.start.invocation[:8]}  ready after {outcome.seconds:.0f} s"
     notes = [*plan.notes, *([waiver] if waiver else [])]
     module.exit_json(
         changed=False,
         finished=True,
         start=outcome.start.to_dict(),
         verdicts=[asdict(v) for v in outcome.verdicts],
-        verdict_table=verdict.table(plan, outcome.verdicts, title=title, notes=notes, passed=True),
+        verdict_table=table_of(module, plan, outcome.verdicts, title=title, notes=notes, passed=True),
     )
 
 
@@ -265,13 +298,45 @@ def not_proved(module, plan, failure):
     would_change = (
         module.check_mode and module.params["may_change"] and (broken is None or broken.hop in ("unit", "process"))
     )
-    title = f"{plan.unit}  SGLang {plan.release}"
-    table = verdict.table(plan, failure.verdicts, title=title, notes=plan.notes, passed=None if would_change else False)
+    passed = None if would_change else False
+    table = table_of(module, plan, failure.verdicts, title=title_of(module, plan), notes=plan.notes, passed=passed)
     result = {"changed": False, "finished": True, "verdict_table": table}
     if would_change:
         table["notes"].append("check mode: a run would change this, restart the service and prove it")
         module.exit_json(**result)
-    module.fail_json(msg=str(failure), **result)
+    module.fail_json(msg=f"{failure}{saved(module, plan, str(failure))}", **result)
+
+
+def saved(module, plan, cause):
+    """Where the failed start was saved, as a line for the message; nothing where that was not asked for."""
+    directory = module.params["forensics"]
+    if not directory or module.check_mode:
+        return ""
+    try:
+        path = sglang_forensics.save(Host(), plan, directory, cause)
+    except (CannotKeep, startup.CannotRead) as error:
+        return f"\n  saved    nothing of this start: {error}"
+    return f"\n  saved    {path} on the host: the journal of this start, stacks, kernel records"
+
+
+def title_of(module, plan):
+    return f"{'gone back: ' if module.params['gone_back'] else ''}{plan.unit}  SGLang {plan.release}"
+
+
+def table_of(module, plan, verdicts, **parts):
+    """The table of the last verdicts; that of a plan that was gone back to does not hide the one that failed."""
+    table = verdict.table(plan, verdicts, **parts)
+    return {**table, "key": f"gone back: {table['key']}"} if module.params["gone_back"] else table
+
+
+def renew(module):
+    """Go on holding the host. Raises ValueError if another run took it over in the meantime, CannotKeep."""
+    lease = module.params["lease"]
+    if not lease or module.check_mode:
+        return
+    other = host_lease.renew(lease["path"], lease["token"])
+    if other:
+        raise ValueError(host_lease.refusal(other, "this host", "the same command again"))
 
 
 def accepted_waiver(params):
@@ -287,33 +352,19 @@ def accepted_waiver(params):
     return f"generation: not asked, waived until {until}: {reason}"
 
 
-def state_path(directory):
-    return os.path.join(directory, "verified.json")
-
-
-def kept_evidence(directory):
-    """The evidence of the last start that passed, or None; a file of another form is none, and is made anew."""
-    state = read_json(state_path(directory)) if directory else None
-    is_ours = isinstance(state, dict) and state.get("version") == STATE_VERSION
-    evidence = state.get("evidence") if is_ours else None
-    return (
-        evidence if isinstance(evidence, dict) and {"start", "digest", "seconds", "echo", "lines"} <= set(evidence) else None
-    )
-
-
 def keep_state(module, plan, proved):
     """Plan, unit and evidence of this start, and only if another start was proved. It stands proved if they are not kept."""
-    directory = module.params["state_dir"]
-    if not directory or module.check_mode:
+    if not module.params["state_dir"] or module.check_mode:
         return
-    kept = kept_evidence(directory)
-    if kept and kept["start"] == proved.start.to_dict() and kept["digest"] == plan.digest:
-        return
-    with open(module.params["unit_path"], encoding="utf-8") as file:
-        unit = file.read()
-    state = {"version": STATE_VERSION, "plan": plan.to_dict(), "unit": unit, "evidence": hearing.keep(plan, proved)}
+    state = State(module.params["state_dir"])
+    kept = state.evidence()
     try:
-        write_json(state_path(directory), state)
+        if kept and kept["start"] == proved.start.to_dict() and kept["digest"] == plan.digest:
+            state.close_attempt()
+            return
+        with open(module.params["unit_path"], encoding="utf-8") as file:
+            unit = file.read()
+        state.keep(Verified(plan, unit, hearing.keep(plan, proved)))
     except CannotKeep as error:
         module.warn(f"{plan.unit} is proved, but its evidence is not kept for the day its journal is rotated: {error}")
 

@@ -23,6 +23,8 @@ from typing import NamedTuple
 from .sglang_proof import journal, systemd_unit
 from .sglang_proof.startup import CannotRead
 
+GPU_IDLE_MIB = 1024  # what a driver itself keeps of an idle GPU stays well below; a rank that was left over, far above
+
 C_LOCALE = {**os.environ, "LC_ALL": "C"}
 
 
@@ -185,6 +187,17 @@ class Host:
             ours = wanted is None or indexes.get(uuid) in wanted or any(uuid.startswith(w) for w in wanted)
             if ours and not _in_group(pid, control_group):
                 return indexes.get(uuid, uuid), _owner(pid, False)
+        return None
+
+    def gpu_memory_held(self, visible):
+        """(index of a GPU, MiB) of the first whose memory is in use while nothing should use it, or None."""
+        if not shutil.which("nvidia-smi"):
+            return None
+        wanted = [word.strip() for word in visible.split(",")] if visible else None
+        for index, uuid, used in _nvidia_smi("gpu", "index,uuid,memory.used"):
+            ours = wanted is None or index in wanted or any(uuid.startswith(w) for w in wanted)
+            if ours and used.split()[0].isdigit() and int(used.split()[0]) > GPU_IDLE_MIB:
+                return index, int(used.split()[0])
         return None
 
     def get(self, url, key=None, body=None, timeout=30):

@@ -165,6 +165,12 @@ class FakeHost:
     def listener(self, _port, _group, _address):
         return self.owner
 
+    def gpu_holder(self, _visible, _group):
+        return None
+
+    def gpu_memory_held(self, _visible):
+        return None
+
     def get(self, url, _key=None, _body=None, _timeout=30):
         return self.answers["/" + url.rsplit("/", 1)[1]]
 

@@ -1,0 +1,95 @@
+"""What is kept of one instance on its host: the last verified states, and the start that is not verified yet.
+
+<state_dir>/verified.json   plan, unit and evidence of the last start that passed
+<state_dir>/before.json     the same of the plan that was verified before it
+<state_dir>/attempt.json    the plan that is being started and has not passed yet
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from .sglang_host import read_json, write_json
+from .sglang_proof.plan import Plan
+
+VERSION = 1  # of these files' form
+EVIDENCE = {"start", "digest", "seconds", "echo", "lines"}
+
+
+class Unusable(Exception):
+    """A verified state is there, but not one that can be gone back to. `str()` says why."""
+
+
+class Verified(NamedTuple):
+    """A start that passed: its plan, the text of its unit file, its evidence (`hearing.keep`)."""
+
+    plan: Plan
+    unit: str
+    evidence: dict
+
+    def to_dict(self):
+        return {"version": VERSION, "plan": self.plan.to_dict(), "unit": self.unit, "evidence": self.evidence}
+
+
+class State:
+    """The files of one instance. Writing raises CannotKeep; the old file stays then."""
+
+    def __init__(self, directory):
+        self.directory = directory
+
+    def verified(self, which="verified"):
+        """The `verified` state, or the one `before` it; None if there never was one. Raises Unusable."""
+        path = self._path(which)
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise Unusable(f"{path} cannot be read: {error}") from None
+        found = data.get("version") if isinstance(data, dict) else None
+        if found != VERSION:
+            raise Unusable(
+                f"{path} has form {found!r}, and this project reads form {VERSION}: go back with the one that wrote it"
+            )
+        try:
+            return Verified(Plan.from_dict(data["plan"]), data["unit"], data["evidence"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise Unusable(f"{path}: {error}") from None
+
+    def evidence(self):
+        """The evidence of the last start that passed, or None; what cannot be used is none, and is made anew."""
+        try:
+            kept = self.verified()
+        except Unusable:
+            return None
+        complete = kept and isinstance(kept.evidence, dict) and set(kept.evidence) >= EVIDENCE
+        return kept.evidence if complete else None
+
+    def keep(self, verified):
+        """The start passed: what was verified before under another plan is `before` now, and no attempt is open."""
+        with contextlib.suppress(Unusable):
+            last = self.verified()
+            if last and last.plan.digest != verified.plan.digest:
+                write_json(self._path("before"), last.to_dict())
+        write_json(self._path("verified"), verified.to_dict())
+        self.close_attempt()
+
+    def open_attempt(self, plan):
+        """A start of this plan is about to be made; until it passes it may be gone back from, also by a later run."""
+        write_json(self._path("attempt"), {"version": VERSION, "digest": plan.digest})
+
+    def close_attempt(self):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path("attempt"))
+
+    def attempted(self):
+        """The digest of the plan whose start was made and never passed, or None."""
+        attempt = read_json(self._path("attempt"))
+        return attempt.get("digest") if isinstance(attempt, dict) else None
+
+    def _path(self, name):
+        return os.path.join(self.directory, f"{name}.json")

@@ -96,7 +96,7 @@ plan:
   type: dict
   returned: success
 restart_needed:
-  description: Whether no process runs that carries this plan.
+  description: Whether no process runs that carries this plan, or its last start was found not to do what was declared.
   type: bool
   returned: when O(facts) was given
 unit:
@@ -139,7 +139,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.sglang_host import CannotKeep, CannotRead, Host, read_json, write_json
 from ansible.module_utils.sglang_proof import contract, fork, key_file, plan, redact, resolver, systemd_unit, verdict
 from ansible.module_utils.sglang_proof.facts import EngineFacts
-from ansible.module_utils.sglang_state import State
+from ansible.module_utils.sglang_state import NO_ATTEMPT, State
 
 DRY_HOP_SECONDS = 300  # a cold import of torch from a slow disk takes minutes
 
@@ -183,11 +183,13 @@ def main():
         unit = host.unit(made.unit)
         process = host.process(unit.main_pid) if unit.main_pid else None
         differences = verdict.start_differences(made, *process) if process else []
+        attempt = State(params["state_dir"]).attempt() if params["state_dir"] else NO_ATTEMPT
         conflict = sglang_control.held_by(host, made, unit.control_group)
     except plan.Refused as refused:
         module.fail_json(msg=refusal(params["instance"], refused.problems))
     except CannotRead as error:
         module.fail_json(msg=str(error))
+    failed_before = attempt["failed"] and attempt["digest"] == made.digest
     result.update(
         plan=made.to_dict(),
         unit={
@@ -195,12 +197,14 @@ def main():
             "environment": [systemd_unit.environment_line(*item) for item in sorted(made.environment.items())],
             "exists": unit.exists,
         },
-        restart_needed=process is None or bool(differences),
-        unproved=bool(params["state_dir"]) and State(params["state_dir"]).attempted() == made.digest,
+        restart_needed=process is None or bool(differences) or failed_before,
+        unproved=attempt["digest"] == made.digest,
     )
     if conflict:
         result["conflict"] = conflict
     result["differences"] = [f"{name}: declared {d}, the process runs with {f}" for name, d, f in differences]
+    if process and failed_before and not differences:
+        result["differences"] = ["its last start was not proved"]
     module.exit_json(**result)
 
 

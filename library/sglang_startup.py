@@ -176,6 +176,7 @@ unreadable:
   returned: failure
 """
 
+import contextlib
 import datetime
 from dataclasses import asdict
 
@@ -284,7 +285,7 @@ def prove(module, plan, kept, generate):
     )
     if isinstance(outcome, startup.Pending) and outcome.seconds >= params["timeout"]:
         moves = f", {outcome.moves}" if outcome.moves else ""
-        raise startup.NotProved(
+        raise TooLate(
             f"{plan.unit} is not proved {outcome.seconds:.0f} s after its start (timeout {params['timeout']} s), "
             f"last phase: {outcome.phase}{moves}\n"
             f"  next     journalctl -fu {plan.unit} on the host; if it still loads, raise sglang_service_start_timeout "
@@ -304,7 +305,18 @@ def not_proved(module, plan, failure):
     if would_change:
         table["notes"].append("check mode: a run would change this, restart the service and prove it")
         module.exit_json(**result)
+    if may_write(module) and not isinstance(failure, TooLate):
+        with contextlib.suppress(CannotKeep):  # then a later run asks this start again
+            State(module.params["state_dir"]).fail_attempt(plan)
     module.fail_json(msg=f"{failure}{saved(module, plan, str(failure))}", **result)
+
+
+class TooLate(startup.NotProved):
+    """Nothing was said against the start until its time was over: it may still load, and is not made anew."""
+
+
+def may_write(module):
+    return module.params["state_dir"] and module.params["may_change"] and not module.check_mode
 
 
 def saved(module, plan, cause):

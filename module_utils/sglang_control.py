@@ -109,7 +109,7 @@ def go_back(host, state, unit, path, failed=None, patience=PATIENCE, dry=False, 
     if target is None:
         if failed is None:
             return Back(None, f"no start of {unit} was ever verified, so there is nothing to go back to")
-        return _give_up(unit, now, dry, systemctl)
+        return _give_up(unit, now, state, dry, systemctl)
     if failed == target.plan.digest:
         return Back(None, f"{unit} was left as it is: what was verified last is the same plan")
     before = _content(path)
@@ -121,7 +121,7 @@ def go_back(host, state, unit, path, failed=None, patience=PATIENCE, dry=False, 
         if not carries:
             state.open_attempt(target.plan)
             restart(host, target.plan, patience, systemctl)
-        elif state.attempted() == failed:
+        elif state.attempt()["digest"] == failed:
             state.close_attempt()
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(target.evidence["start"]["since"]))
     did = f"{unit} runs again what was verified in its start of {when}"
@@ -130,11 +130,12 @@ def go_back(host, state, unit, path, failed=None, patience=PATIENCE, dry=False, 
     return Back(target.plan, did, before != target.unit or not carries, before, target.unit)
 
 
-def _give_up(unit, now, dry, systemctl):
+def _give_up(unit, now, state, dry, systemctl):
     """A first start that failed: it must neither go on failing nor come back at boot."""
     if not dry:
         stop(unit, systemctl)
         systemctl("disable", unit)
+        state.close_attempt()
     return Back(None, f"{unit} is stopped and disabled: no start of it was ever verified", changed=now.exists)
 
 

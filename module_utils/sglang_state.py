@@ -17,6 +17,7 @@ from .sglang_host import read_json, write_json
 from .sglang_proof.plan import Plan
 
 VERSION = 1  # of these files' form
+NO_ATTEMPT = {"digest": None, "failed": False}
 EVIDENCE = {"start", "digest", "seconds", "echo", "lines"}
 
 
@@ -80,16 +81,21 @@ class State:
 
     def open_attempt(self, plan):
         """A start of this plan is about to be made; until it passes it may be gone back from, also by a later run."""
-        write_json(self._path("attempt"), {"version": VERSION, "digest": plan.digest})
+        write_json(self._path("attempt"), {"version": VERSION, "digest": plan.digest, "failed": False})
+
+    def fail_attempt(self, plan):
+        """The start of this plan did not pass: the next run makes another one, though the process carries the plan."""
+        if self.attempt()["digest"] == plan.digest:
+            write_json(self._path("attempt"), {"version": VERSION, "digest": plan.digest, "failed": True})
 
     def close_attempt(self):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path("attempt"))
 
-    def attempted(self):
-        """The digest of the plan whose start was made and never passed, or None."""
+    def attempt(self):
+        """{"digest", "failed"} of the plan whose start was made and has not passed; the digest is None without one."""
         attempt = read_json(self._path("attempt"))
-        return attempt.get("digest") if isinstance(attempt, dict) else None
+        return {**NO_ATTEMPT, **(attempt if isinstance(attempt, dict) else {})}
 
     def _path(self, name):
         return os.path.join(self.directory, f"{name}.json")

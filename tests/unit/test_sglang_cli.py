@@ -29,8 +29,7 @@ def command(tmp_path, monkeypatch, capsys):
 
 
 def runs(plan):
-    host = FakeHost(plan, start_lines(plan, window=plan_window(plan)))
-    return host
+    return FakeHost(plan, start_lines(plan, window=plan_window(plan)))
 
 
 def plan_window(plan):

@@ -50,7 +50,7 @@ EXAMPLES = r"""
 
 - name: Refuse a flag that this engine does not know
   ansible.builtin.assert:
-    that: "'--speculative-draft-window-size' in engine.facts.options | map(attribute='flag')"
+    that: "'--speculative-draft-window-size' in engine.flags"
   when: engine.installed
 """
 
@@ -64,43 +64,20 @@ package:
   type: str
   returned: when installed
   sample: /opt/sglang/0.5.13/lib/python3.12/site-packages/sglang
-facts:
-  description: What was read.
-  type: dict
+release:
+  description: The release that the engine gives as its own.
+  type: str
   returned: when installed
-  contains:
-    release:
-      description: The release that the engine gives as its own.
-      type: str
-      sample: 0.5.13
-    options:
-      description: The options of the server, by flag.
-      type: list
-      elements: dict
-      contains:
-        flag:
-          description: The option string; an alias is an entry of its own.
-          type: str
-          sample: --speculative-draft-window-size
-        field:
-          description: The field of the server's arguments that keeps the value.
-          type: str
-          sample: speculative_draft_window_size
-        action:
-          description: The action of the argument parser.
-          type: str
-          sample: store
-        values:
-          description: How many values follow the flag, V(none), V(one), V(optional) or V(many).
-          type: str
-          sample: one
-    templates:
-      description: The messages that the engine can log, sorted; C({}) stands for a value.
-      type: list
-      elements: str
-    fingerprint:
-      description: SHA-256 over release, options and messages.
-      type: str
+  sample: 0.5.13
+flags:
+  description: The option strings of the server, an alias being one of its own.
+  type: list
+  elements: str
+  returned: when installed
+fingerprint:
+  description: SHA-256 over release, options and the messages that the engine can log.
+  type: str
+  returned: when installed
 installation:
   description:
     - SHA-256 over all that the interpreter would run. It changes when a package is replaced under the same version or a file
@@ -120,36 +97,10 @@ msg:
 import json
 from pathlib import Path
 
+from ansible.module_utils import sglang_engine
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.sglang_proof.facts import EngineFacts, NotAnEngine, installation_key, read_engine, source_key
-
-FIND_ENGINE = """
-import importlib.metadata, importlib.util, json
-package = importlib.util.find_spec("sglang")
-try:
-    metadata = str(importlib.metadata.distribution("sglang")._path)
-except importlib.metadata.PackageNotFoundError:
-    metadata = None
-print(json.dumps([list(package.submodule_search_locations) if package else [], metadata]))
-"""
-
-
-def find_engine(module, python):
-    """(package directory, metadata directory or None), or None if the environment has no SGLang."""
-    rc, stdout, stderr = module.run_command([python, "-c", FIND_ENGINE], cwd="/")
-    if rc != 0:
-        last = (stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        module.fail_json(msg=f"{python} cannot be asked where SGLang is; it ended with status {rc}: {last}")
-    locations, metadata = json.loads(stdout.splitlines()[-1])
-    return (Path(locations[0]), metadata and Path(metadata)) if locations else None
-
-
-def read_cache(path):
-    """The content of the cache; empty if there is none that can be read."""
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
+from ansible.module_utils.sglang_host import CannotRead
+from ansible.module_utils.sglang_proof.facts import NotAnEngine
 
 
 def summary(facts):
@@ -169,38 +120,37 @@ def main():
         },
         supports_check_mode=True,
     )
-    python = module.params["python"]
-    has_python = Path(python).exists()
-    engine = find_engine(module, python) if has_python else None
-    if engine is None:
-        missing = f"{python} has no SGLang" if has_python else f"{python} is not there"
+    python, cache = module.params["python"], module.params["cache"]
+    try:
+        engine = sglang_engine.read(python, cache)
+    except sglang_engine.Missing as missing:
         if module.params["required"] and not module.check_mode:
             module.fail_json(msg=f"{missing}. Next: apply the role sglang_engine here, or correct 'python'.")
         module.exit_json(changed=False, installed=False, msg=f"{missing}: unknown until installed.")
-
-    path = module.params["cache"] and Path(module.params["cache"])
-    key = source_key(*engine)
-    kept = read_cache(path) if path else {}
-    cached = kept.get("key") == key
-    try:
-        facts = (EngineFacts.from_dict(kept["facts"]) if cached else read_engine(*engine)).to_dict()
-    except NotAnEngine as error:
+    except (CannotRead, NotAnEngine) as error:
         module.fail_json(msg=f"{python}: {error}")
 
-    result = {"installed": True, "package": str(engine[0]), "facts": facts, "cached": cached}
-    result["installation"] = installation_key(engine[0])
-    changed = bool(path) and not cached
+    result = {
+        "installed": True,
+        "package": str(engine.package),
+        "release": engine.facts.release,
+        "flags": [option.flag for option in engine.facts.options],
+        "fingerprint": engine.facts.fingerprint,
+        "installation": engine.installation,
+        "cached": engine.cached,
+    }
+    changed = bool(cache) and not engine.cached
     if changed:
         result["diff"] = {
-            "before_header": str(path),
-            "after_header": str(path),
-            "before": summary(kept.get("facts")),
-            "after": summary(facts),
+            "before_header": cache,
+            "after_header": cache,
+            "before": summary(engine.kept.get("facts")),
+            "after": summary(engine.facts.to_dict()),
         }
     if changed and not module.check_mode:
         new = Path(module.tmpdir) / "facts.json"
-        new.write_text(json.dumps({"key": key, "facts": facts}), "utf-8")
-        module.atomic_move(str(new), str(path))
+        new.write_text(json.dumps(engine.to_keep()), "utf-8")
+        module.atomic_move(str(new), cache)
     module.exit_json(changed=changed, **result)
 
 

@@ -24,12 +24,13 @@ options:
       - Numbers may be text, as extra vars are. C(2_048), C(2048.0) and a blank are refused.
     type: dict
     required: true
-  facts:
-    description:
-      - What C(sglang_engine_facts) returned. Without it only what needs no host is checked, and no plan is returned.
-    type: dict
   python:
-    description: The engine's interpreter, an absolute path. Needed with O(facts); without it the engine is not there yet.
+    description:
+      - The engine's interpreter, an absolute path. Without it, and in check mode where the engine is not installed yet, only
+        what needs no host is checked, and no plan is returned.
+    type: path
+  facts:
+    description: The O(sglang_engine_facts#module:cache) of C(sglang_engine_facts), so that the engine is not read again.
     type: path
   extra_args:
     description: Further arguments of the engine; options that no setting carries, spelled in full.
@@ -85,30 +86,29 @@ EXAMPLES = r"""
   sglang_plan:
     instance: k26
     settings: "{{ sglang_service_settings }}"
-    facts: "{{ engine.facts }}"
     python: /opt/sglang/0.5.13/bin/python
   register: planned
 """
 
 RETURN = r"""
 plan:
-  description: The plan, the argument of C(sglang_startup); null where O(facts) was not given.
+  description: The plan, the argument of C(sglang_startup); null where O(python) was not given.
   type: dict
   returned: success
 restart_needed:
   description: Whether no process runs that carries this plan, or its last start was found not to do what was declared.
   type: bool
-  returned: when O(facts) was given
+  returned: when O(python) was given
 unit:
   description:
     - What the unit's template needs, C(exec_start) and the lines of C(environment), quoted for systemd.
     - Whether the unit C(exists).
   type: dict
-  returned: when O(facts) was given
+  returned: when O(python) was given
 unproved:
   description: Whether a start of this plan was made, by this or an earlier run, and never proved.
   type: bool
-  returned: when O(facts) was given
+  returned: when O(python) was given
 conflict:
   description: Who else holds the port or a GPU, C(what), C(held_by) and its C(unit).
   type: dict
@@ -116,11 +116,11 @@ conflict:
 differences:
   description: Why a restart is needed, as sentences. Empty where no process runs.
   type: list
-  returned: when O(facts) was given
+  returned: when O(python) was given
 dry_hop:
   description: C(asked), C(cached), or why the engine's resolver could not be asked.
   type: str
-  returned: when O(facts) was given
+  returned: when O(python) was given
 settings:
   description: Names of all settings that the contract, or the fork's, knows.
   type: list
@@ -134,11 +134,11 @@ import os
 import pwd
 import subprocess
 
-from ansible.module_utils import sglang_control
+from ansible.module_utils import sglang_control, sglang_engine
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.sglang_host import CannotKeep, CannotRead, Host, read_json, write_json
 from ansible.module_utils.sglang_proof import contract, fork, key_file, plan, redact, resolver, systemd_unit, verdict
-from ansible.module_utils.sglang_proof.facts import EngineFacts
+from ansible.module_utils.sglang_proof.facts import NotAnEngine
 from ansible.module_utils.sglang_state import NO_ATTEMPT, State
 
 DRY_HOP_SECONDS = 300  # a cold import of torch from a slow disk takes minutes
@@ -146,8 +146,8 @@ DRY_HOP_SECONDS = 300  # a cold import of torch from a slow disk takes minutes
 ARGUMENTS = {
     "instance": {"type": "str", "required": True},
     "settings": {"type": "dict", "required": True},
-    "facts": {"type": "dict"},
     "python": {"type": "path"},
+    "facts": {"type": "path"},
     "extra_args": {"type": "list", "elements": "str", "default": []},
     "environment": {"type": "dict", "default": {}},
     "key_file": {"type": "path", "no_log": False},
@@ -160,7 +160,7 @@ ARGUMENTS = {
 
 
 def main():
-    module = AnsibleModule(ARGUMENTS, supports_check_mode=True, required_by={"facts": ["python"]})
+    module = AnsibleModule(ARGUMENTS, supports_check_mode=True)
     params = module.params
     try:
         rules = fork.read(params["contract"]) if params["contract"] else contract.BUILT_IN
@@ -168,13 +168,13 @@ def main():
         module.fail_json(msg="The contract cannot be used. Nothing was changed.\n" + indented(bad.problems))
     result = {"changed": False, "plan": None, "settings": rules.names()}
     try:
-        if params["facts"] is None:
+        engine = installed(params, module.check_mode)
+        if engine is None:
             plan.declared(params["settings"], contract=rules)
-            if module.check_mode and params["python"]:
+            if params["python"]:
                 result["verdict_table"] = unknown_table(params)
             module.exit_json(**result)
-        facts = EngineFacts.from_dict(params["facts"])
-        made = make_plan(params, facts, rules)
+        made = make_plan(params, engine, rules)
         if params["dry_hop"]:
             result["dry_hop"] = ask_resolver(made, params, module.check_mode)
             if result["dry_hop"] not in ("asked", "cached"):
@@ -187,7 +187,7 @@ def main():
         conflict = sglang_control.held_by(host, made, unit.control_group)
     except plan.Refused as refused:
         module.fail_json(msg=refusal(params["instance"], refused.problems))
-    except CannotRead as error:
+    except (CannotRead, NotAnEngine) as error:
         module.fail_json(msg=str(error))
     failed_before = attempt["failed"] and attempt["digest"] == made.digest
     result.update(
@@ -216,7 +216,20 @@ def indented(problems):
     return "\n".join(f"  {problem}" for problem in problems)
 
 
-def make_plan(params, facts, rules):
+def installed(params, check_mode):
+    """The engine of `python`, or None where none is asked for, or none is there yet in check mode. Raises CannotRead."""
+    if not params["python"]:
+        return None
+    try:
+        return sglang_engine.read(params["python"], params["facts"])
+    except sglang_engine.Missing as missing:
+        if check_mode:
+            return None
+        raise CannotRead(f"{missing}. Next: apply the role sglang_engine here, or correct 'python'") from None
+
+
+def make_plan(params, engine, rules):
+    facts = engine.facts
     family = rules.family_of(facts).name
     configs, manifests, problems = {}, {}, []
     for role, name in (("target", "model"), ("drafter", "draft_model")):
@@ -226,7 +239,7 @@ def make_plan(params, facts, rules):
                 configs[role], manifests[role] = read_model(directory)
             except CannotRead as error:
                 problems.append(f"{name}: {error}")
-    given = {"given": params["inputs"], "models": manifests}
+    given = {"given": params["inputs"], "engine": engine.installation, "models": manifests}
     if params["key_file"]:
         try:  # a rotated key needs a restart
             given["key"] = hashlib.sha256(key_file.read(params["key_file"]).encode()).hexdigest()

@@ -68,7 +68,7 @@ did:
 
 from ansible.module_utils import sglang_control
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.sglang_host import CannotRead, Host
+from ansible.module_utils.sglang_host import CannotKeep, CannotRead, Host
 from ansible.module_utils.sglang_state import State, Unusable
 
 ARGUMENTS = {
@@ -93,7 +93,7 @@ def main():
             patience=params["patience"],
             dry=module.check_mode,
         )
-    except (sglang_control.Held, CannotRead, Unusable) as error:
+    except (sglang_control.Held, CannotKeep, CannotRead, Unusable) as error:
         module.fail_json(msg=str(error))
     module.exit_json(
         changed=back.changed,

@@ -83,9 +83,10 @@ def _instances(directory):
 
 
 def _look(host, state, name):
-    """One instance: {"instance", "unit", "proved", "says", "verified", "before", "failed"}."""
-    unit = f"sglang-{name}.service"
+    """One instance: {"instance", "unit", "proved", "says", "attempt", "verified", "before", "failed"}."""
+    unit, attempt = f"sglang-{name}.service", state.attempt()
     found = {"instance": name, "unit": unit, "proved": False, "failed": _failed(state)}
+    found["attempt"] = attempt if attempt["digest"] else None
     for which in ("verified", "before"):
         try:
             kept = state.verified(which)
@@ -135,6 +136,9 @@ def _failed(state):
 
 def _described(instance):
     lines = [f"{instance['unit']}  {'proved' if instance['proved'] else 'NOT PROVED'}: {instance['says']}"]
+    if instance["attempt"]:
+        fate = "was found wrong" if instance["attempt"]["failed"] else "is not proved yet"
+        lines.append(f"  attempt   the start of plan {instance['attempt']['digest']} {fate}")
     for which in ("verified", "before"):
         kept = instance[which]
         if kept and "problem" in kept:

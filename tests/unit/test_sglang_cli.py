@@ -67,6 +67,14 @@ def test_status_names_failed_starts_and_who_changes_the_host(command, tmp_path):
     assert "changed now by someone at desk (deploys k26)" in said
 
 
+def test_status_names_a_start_that_is_not_proved_yet(command):
+    verified(command.state, OLD)
+    command.state.open_attempt(NEW)
+    assert f"attempt   the start of plan {NEW.digest} is not proved yet" in command(runs(NEW), "status")[1]
+    command.state.fail_attempt(NEW)
+    assert f"attempt   the start of plan {NEW.digest} was found wrong" in command(runs(NEW), "status")[1]
+
+
 def test_status_as_json_says_the_same(command):
     verified(command.state, OLD)
     status, said = command(runs(OLD), "status", "--json")

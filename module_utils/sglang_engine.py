@@ -1,0 +1,55 @@
+"""Finds the SGLang of a Python environment on its host and reads its facts, which a file on the host keeps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from .sglang_host import read_json, run
+from .sglang_proof.facts import EngineFacts, installation_key, read_engine, source_key
+
+FIND = """
+import importlib.metadata, importlib.util, json
+package = importlib.util.find_spec("sglang")
+try:
+    metadata = str(importlib.metadata.distribution("sglang")._path)
+except importlib.metadata.PackageNotFoundError:
+    metadata = None
+print(json.dumps([list(package.submodule_search_locations) if package else [], metadata]))
+"""
+
+
+class Missing(Exception):
+    """The interpreter is not there, or has no SGLang. `str()` says which."""
+
+
+class Engine(NamedTuple):
+    """An installed engine. `installation` is SHA-256 over all that its interpreter would run."""
+
+    package: Path
+    facts: EngineFacts
+    installation: str
+    key: str  # what the facts were read from
+    kept: dict  # what the cache held before: {"key", "facts"}, or nothing
+
+    @property
+    def cached(self):
+        return self.kept.get("key") == self.key
+
+    def to_keep(self):
+        return {"key": self.key, "facts": self.facts.to_dict()}
+
+
+def read(python, cache=None):
+    """The Engine of an interpreter; `cache` is read, not written. Raises Missing, NotAnEngine, CannotRead."""
+    if not Path(python).exists():
+        raise Missing(f"{python} is not there")
+    locations, metadata = json.loads(run([python, "-c", FIND], cwd="/").splitlines()[-1])
+    if not locations:
+        raise Missing(f"{python} has no SGLang")
+    place = Path(locations[0]), metadata and Path(metadata)
+    key = source_key(*place)
+    kept = (read_json(cache) if cache else None) or {}
+    facts = EngineFacts.from_dict(kept["facts"]) if kept.get("key") == key else read_engine(*place)
+    return Engine(place[0], facts, installation_key(place[0]), key, kept)

@@ -26,17 +26,25 @@ def standins() -> list[Path]:
 def build_wheel(source: Path, directory: Path) -> Path:
     """Write the wheel of the stand-in `source` into `directory` and return its path."""
     files = {path.relative_to(source).as_posix(): path.read_bytes() for path in _sources(source)}
-    info = f"{source.name}-{VERSION}.dist-info"
-    files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {source.name}\nVersion: {VERSION}\n".encode()
-    files[f"{info}/WHEEL"] = WHEEL.encode()
+    return write_wheel(source.name, VERSION, files, directory)
+
+
+def write_wheel(name: str, version: str, files: dict[str, bytes], directory: Path, tag: str = "") -> Path:
+    """Write the wheel `name` that holds `files` (path → content); `tag` is its build tag, a digit first."""
+    info = f"{name}-{version}.dist-info"
+    files = {
+        **files,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
+        f"{info}/WHEEL": WHEEL.encode(),
+    }
     record = f"{info}/RECORD"
-    entries = [f"{name},sha256={_digest(content)},{len(content)}" for name, content in files.items()]
+    entries = [f"{path},sha256={_digest(content)},{len(content)}" for path, content in files.items()]
     files[record] = "\n".join([*entries, f"{record},,", ""]).encode()
 
-    wheel = directory / f"{source.name}-{VERSION}-py3-none-any.whl"
+    wheel = directory / f"{'-'.join(filter(None, [name, version, tag]))}-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in files.items():
-            entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+        for path, content in files.items():
+            entry = zipfile.ZipInfo(path, date_time=(1980, 1, 1, 0, 0, 0))
             entry.create_system = 3  # Unix: the next attribute is a file mode
             entry.external_attr = 0o100644 << 16
             archive.writestr(entry, content)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
-from deployment import ROOT, Deployment, hosts
+from deployment import Deployment, hosts, python
 
 
 def pytest_collection_modifyitems():
@@ -17,9 +15,7 @@ def pytest_collection_modifyitems():
 
 @pytest.fixture(scope="module")
 def engine_layer():
-    return subprocess.run(
-        [sys.executable, "-m", "testhosts.cpu_engine", "build"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
-    ).stdout.strip()
+    return python("testhosts.cpu_engine", "build").strip()
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,14 @@ ROOT = Path(__file__).resolve().parents[2]
 INVENTORY = Path(__file__).with_name("inventory")
 
 
-def hosts(*arguments):
-    """`python3 -m testhosts …`, and what it printed."""
-    command = [sys.executable, "-m", "testhosts", *arguments]
+def python(module, *arguments):
+    """`python3 -m …` of the project, and what it printed."""
+    command = [sys.executable, "-m", module, *arguments]
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def hosts(*arguments):
+    return python("testhosts", *arguments)
 
 
 class Run:

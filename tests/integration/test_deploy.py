@@ -181,6 +181,18 @@ def test_an_engine_that_ignores_the_flag_is_not_excused_by_its_older_good_start(
     assert "Restart, because its last start was not proved" in run.output
 
 
+def test_a_bad_change_goes_back_and_is_proved_again(deployment):
+    """The configuration of its model is all there, so that nothing can be refused before; the weights are not."""
+    deployment.shell("cp -r /srv/models/tiny-qwen3 /srv/models/no-weights; rm /srv/models/no-weights/*.safetensors")
+    run = deployment.deploy("-e", "sglang_service_model=/srv/models/no-weights")
+    assert run.status == 2
+    said = " ".join(run.output.split())
+    assert "Cannot find any model weights" in said
+    assert "sglang-k26.service runs again what was verified" in said and "and it is proved again" in said
+    assert run.row("model")[:3] == ["/srv/models/tiny-qwen3"] * 3  # of the last table, "gone back"
+    assert deployment.proves(deployment.deploy()).changed == 0
+
+
 def test_an_environment_from_elsewhere_is_named_and_nothing_is_restarted_in_vain(deployment):
     start = deployment.start()
     deployment.shell("systemctl set-environment SGLANG_X=1")

@@ -1,4 +1,7 @@
-"""A start that fails, on a real host with the real engine: what is kept, what runs again, who may change the host."""
+"""A start that fails, on a real host: what is kept, what runs again, who may change the host.
+
+The engine is the stand-in, testhosts/lying_engine: it starts in a second, and on port 30001 it dies as a scenario says.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,28 @@ import signal
 import subprocess
 
 import pytest
-from deployment import INVENTORY, ROOT
+from deployment import INVENTORY, ROOT, python
 
 STATE = "/var/lib/sglang-deploy/k26"
 UNIT_FILE = "/etc/systemd/system/sglang-k26.service"
-# Its configuration is all there, so that nothing can be refused before; its weights are not.
-NO_WEIGHTS = ("-e", "sglang_service_model=/srv/models/no-weights", "-e", "sglang_service_served_name=tiny")
+DIES = ("-e", "sglang_service_port=30001")
+CAUSE = "RuntimeError: Cannot find any model weights"
+# A load that goes on until the test wants it to.
+LOADS = {"at": [{"line": "Load weight end", "do": "wait", "value": "/run/go"}]}
+
+
+@pytest.fixture(scope="module")
+def engine_layer():
+    return python("testhosts.lying_engine", "build").strip()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def a_model_without_weights(deployment):
-    deployment.shell("cp -r /srv/models/tiny-qwen3 /srv/models/no-weights; rm /srv/models/no-weights/*.safetensors")
+def an_engine_that_dies_on_another_port(deployment):
+    says(deployment, 30001, {"at": [{"line": "Load weight begin", "do": "raise", "value": CAUSE}]})
+
+
+def says(deployment, port, scenario):
+    deployment.shell(f"mkdir -p /etc/lying-engine; echo '{json.dumps(scenario)}' > /etc/lying-engine/{port}.json")
 
 
 def begin(*arguments):
@@ -44,9 +58,9 @@ def said(run):
 
 
 def test_a_first_deployment_that_fails_is_stopped_and_does_not_come_back_at_boot(deployment):
-    run = deployment.deploy(*NO_WEIGHTS)
+    run = deployment.deploy(*DIES)
     assert run.status == 2
-    assert "Cannot find any model weights" in said(run)
+    assert CAUSE in said(run)
     assert "is stopped and disabled: no start of it was ever verified" in said(run)
     assert deployment.shell(f"systemctl is-active {deployment.unit} || true").strip() == "inactive"
     assert deployment.shell(f"systemctl is-enabled {deployment.unit} || true").strip() == "disabled"
@@ -54,17 +68,17 @@ def test_a_first_deployment_that_fails_is_stopped_and_does_not_come_back_at_boot
 
 def test_the_failed_start_was_saved_before_it_was_stopped(deployment):
     files = deployment.shell(f"cd {STATE}/failed/*; ls; cat cause.txt").split("\n", 1)
-    assert "Cannot find any model weights" in files[1]
-    assert "Cannot find any model weights" in deployment.shell(f"cat {STATE}/failed/*/journal.txt")
+    assert CAUSE in files[1]
+    assert CAUSE in deployment.shell(f"cat {STATE}/failed/*/journal.txt")
     assert deployment.shell(f"stat -c %a {STATE}/failed").strip() == "700"
 
 
 def test_a_bad_change_goes_back_and_is_proved_again(deployment):
     deployment.proves(deployment.deploy("-e", "window=1024"))
     unit = deployment.shell(f"cat {UNIT_FILE}")
-    run = deployment.deploy("-e", "window=2048", *NO_WEIGHTS)
+    run = deployment.deploy("-e", "window=2048", *DIES)
     assert run.status == 2
-    assert "Cannot find any model weights" in said(run)
+    assert CAUSE in said(run)
     assert f"back {deployment.unit} runs again what was verified" in said(run)
     assert "and it is proved again" in said(run)
     assert "gone back: sglang-k26.service" in run.output
@@ -80,12 +94,13 @@ def test_a_bad_change_goes_back_and_is_proved_again(deployment):
 def test_the_host_itself_knows_what_runs(deployment):
     told = json.loads(deployment.shell("sglang-deploy status --json"))[0]
     assert told["proved"] and told["verified"]["settings"]["window"] == "1024"
-    assert len(told["failed"]) == 2 and "Cannot find any model weights" in told["failed"][0][1]
+    assert len(told["failed"]) == 2 and CAUSE in told["failed"][0][1]
 
 
 def test_a_second_run_is_refused_and_a_run_whose_controller_died_is_replaced(deployment):
+    says(deployment, 30000, LOADS)
     first = begin("-e", "window=2048")
-    read_until(first, "TASK [sglang_service : Prove sglang-k26.service]")
+    read_until(first, "loading weights")
     refused = deployment.deploy("-e", "window=512")
     assert refused.status == 2
     assert "is being changed by" in said(refused) and f"process {first.pid} (deploys k26) since" in said(refused)
@@ -95,8 +110,11 @@ def test_a_second_run_is_refused_and_a_run_whose_controller_died_is_replaced(dep
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
     start = deployment.start()
-    run = deployment.proves(deployment.deploy("-e", "window=2048"))
-    assert run.row("window") == ["2048", "2048", "2048", "match"]
+    again = begin("-e", "window=2048")
+    read_until(again, "loading weights")
+    deployment.shell("touch /run/go")
+    output, _ = again.communicate()
+    assert again.returncode == 0, output
     assert deployment.start() == start
     assert "window 2048" in deployment.shell("sglang-deploy status")
 

@@ -100,7 +100,7 @@ def test_the_host_itself_knows_what_runs(deployment):
 def test_a_second_run_is_refused_and_a_run_whose_controller_died_is_replaced(deployment):
     says(deployment, 30000, LOADS)
     first = begin("-e", "window=2048")
-    read_until(first, "loading weights")
+    read_until(first, "weights loaded")
     refused = deployment.deploy("-e", "window=512")
     assert refused.status == 2
     assert "is being changed by" in said(refused) and f"process {first.pid} (deploys k26) since" in said(refused)
@@ -111,7 +111,7 @@ def test_a_second_run_is_refused_and_a_run_whose_controller_died_is_replaced(dep
     first.communicate()
     start = deployment.start()
     again = begin("-e", "window=2048")
-    read_until(again, "loading weights")
+    read_until(again, "weights loaded")
     deployment.shell("touch /run/go")
     output, _ = again.communicate()
     assert again.returncode == 0, output

@@ -8,6 +8,8 @@ Words
                `server_args=` and `/server_info` echo an option is the installed engine's own (facts.py)
   witnesses    what the engine itself says about the effect, and how that relates to the declaration
   contradict   texts; a line of the start that has one says that the setting is not in effect
+  benign       texts; a line that has one looks like it, and says nothing against the setting
+  claims       what of the host it takes, so that no other instance there may declare the same
   bounds, expectations and conditions are expressions (see expressions.py) over
     declared             the value of this setting, None if it is declared off
     NAME                 another setting, as declared or else its default
@@ -138,6 +140,8 @@ class Setting:
     refuse: tuple = ()
     witnesses: tuple = ()
     contradict: tuple = ()
+    benign: tuple = ()
+    claims: str = ""
     notes: tuple = ()
     severity: str = CRITICAL
 
@@ -282,6 +286,7 @@ SETTINGS = (
         carried_by=(Flag("--speculative-draft-model-path"),),
         algorithms=BLOCK_DRAFTING,
         refuse=OF_ANOTHER_TARGET,
+        benign=("DFLASH fused KV materialization disabled:",),  # said of every quantised drafter
         source="sglang 0.5.23 srt/speculative/dflash_utils.py DFlashDraftConfig, srt/models/qwen3.py layers_to_capture",
     ),
     Setting(
@@ -323,8 +328,9 @@ SETTINGS = (
             Line(DRAFT_RUNNER, field="draft_window_size"),
             Line(DRAFT_RUNNER, field="compact_cache", expect="declared != None"),
         ),
-        # Said of DDTREE too, where it is wrong: its worker is DFLASH's, and the draft runner's line shows the window.
         contradict=("--speculative-draft-window-size has no effect with speculative_algorithm=DFLASH",),
+        # Wrong: the worker of DDTREE is DFLASH's, and the draft runner's line shows the window (sglang#29907).
+        benign=("--speculative-draft-window-size has no effect with speculative_algorithm=DDTREE",),
         source="sglang 0.5.11 srt/speculative/dflash_worker.py:76-81, 0.5.23 dflash_worker_v2.py:405-406, 546",
     ),
     Setting(
@@ -677,7 +683,6 @@ FORBIDDEN = (
         when=ON_A_GPU,
     ),
     Forbidden("Simulated acceptance", "the acceptance is made up (SGLANG_SIMULATE_ACC_LEN)"),
-    # "DFLASH fused KV materialization disabled: …" is healthy: so it is for every quantised drafter.
     Forbidden(
         "DFLASH fused KV initialization failed",
         "the drafter fills its cache layer by layer: right, and slower",
@@ -731,6 +736,10 @@ class Contract:
         """The entry for a setting here: of the family, or the algorithm, before the one for all. None if there is none."""
         fitting = [s for s in self.settings if s.name == name and s.applies(algorithm, family)]
         return max(fitting, key=lambda s: (s.family is not None, bool(s.algorithms)), default=None)
+
+    def benign(self, algorithm, family):
+        """The texts of lines that only look like a contradiction here."""
+        return [text for setting in self.settings if setting.applies(algorithm, family) for text in setting.benign]
 
     def elsewhere(self, name):
         """The entries of a name that may apply under another algorithm or on another build."""

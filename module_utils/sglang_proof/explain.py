@@ -21,6 +21,8 @@ from .facts import Option
 from .startup_log import StartupLog, read_prefix
 
 HEADS = sorted({w.head for entry in contract.SETTINGS for w in entry.witnesses if isinstance(w, contract.Line)})
+ALARMING = [*(line.text for line in contract.FORBIDDEN), *(text for entry in contract.SETTINGS for text in entry.contradict)]
+BENIGN = [text for entry in contract.SETTINGS for text in entry.benign]
 # What /server_info calls so is printed too, as it was granted (managers/scheduler.py, 0.5.11 … 0.5.23).
 GRANTED = {
     "effective_max_running_requests_per_dp": "max_running_requests",
@@ -47,7 +49,7 @@ class Start(StartupLog):
     """One start, of whom it is and whether its process was seen to go."""
 
     def __init__(self, invocation=None, unit=None):
-        super().__init__(HEADS)
+        super().__init__(HEADS, ALARMING, BENIGN)
         self.invocation, self.unit = invocation, unit
         self.named = self.spoken = self.stopped = False
 
@@ -223,8 +225,12 @@ def expectations(log, declared):
 
 
 def verdicts(log, expected):
-    """A verdict per setting and hop. What is missing is unreadable where something was lost that may have said it."""
-    said = plan.Plan("", "", "", (), {}, tuple(expected), _replicas(log, expected), "", 0, "", "")
+    """A verdict per setting and hop, and one for each line that must not be said.
+
+    What is missing is unreadable where something was lost that may have said it.
+    """
+    forbidden = tuple(plan.forbidden_lines(contract.BUILT_IN, _algorithm(log, {}), _stated(log)))
+    said = plan.Plan("", "", "", (), {}, tuple(expected), _replicas(log, expected), "", 0, "", "", forbidden=forbidden)
     heard = _evidence(log)
     return [*verdict.judge_echoed(said, heard), *verdict.judge_effective(said, heard)]
 
@@ -235,9 +241,16 @@ def as_whole(name, judged):
     return next((kind for kind in kinds if kind != verdict.MATCH), verdict.MATCH if kinds else verdict.UNSTATED)
 
 
+def forbidden(judged):
+    """The verdicts on what the engine said and must not say, whatever was declared."""
+    return [v for v in judged if v.verdict == verdict.FORBIDDEN]
+
+
 def exit_status(log, judged):
     """0 match or nothing declared, 2 not a match or failed, 3 unreadable."""
-    kinds = {as_whole(v.setting, judged) for v in judged}
+    declared = [v for v in judged if v.verdict != verdict.FORBIDDEN]
+    kinds = {as_whole(v.setting, declared) for v in declared}
+    kinds |= {v.verdict for v in forbidden(judged) if declared and not v.passes}
     if log.failure() or kinds - {verdict.MATCH, verdict.UNREADABLE}:
         return 2
     illegible = [said.problem for said in (*_said(log), *log.echoes, *filter(None, [log.echo]))]
@@ -321,6 +334,13 @@ def _printed(log):
     return {*log.echo.values, *log.echo.unreadable} if log.echo else set()
 
 
+def _stated(log):
+    """Name of a setting → what the engine echoes of it."""
+    values = log.echo.values if log.echo else {}
+    flags = [(e.name, _field(c.option)) for e in contract.SETTINGS for c in e.carried_by if isinstance(c, contract.Flag)]
+    return {name: values[field] for name, field in flags if field in values}
+
+
 def _algorithm(log, declared):
     """The algorithm that was declared, else the one that runs, as far as it is known."""
     name = declared.get("spec_algorithm") or (log.echo and log.echo.values.get("speculative_algorithm"))
@@ -354,7 +374,9 @@ def _evidence(log):
         head: [verdict.Said(s.fields, where(s.record), s.speaker, s.problem, s.record.text or "") for s in statements]
         for head, statements in log.statements.items()
     }
-    return verdict.Evidence(echo=echo or gap, lines={head: said or [gap] * bool(gap) for head, said in lines.items()})
+    alarms = {text: verdict.Said({}, where(r), text=redact.text(r.text)) for text, r in log.alarms.items()}
+    lines = {head: said or [gap] * bool(gap) for head, said in lines.items()}
+    return verdict.Evidence(echo=echo or gap, lines=lines, alarms=alarms)
 
 
 def _plain(value):

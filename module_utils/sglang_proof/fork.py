@@ -34,7 +34,7 @@ RELATIONS = ("eq", "le", "ge", "present")
 FAMILY_KEYS = ("family", "meaning", "options", "algorithms", "settings", "forbidden")
 SETTING_KEYS = (
     "meaning", "type", "minimum", "maximum", "flag", "environment", "algorithms", "can_be_off", "default", "needs",
-    "refuse", "witnesses", "contradict", "severity",
+    "refuse", "witnesses", "contradict", "benign", "severity",
 )  # fmt: skip
 WITNESS_KEYS = ("line", "granted", "served", "field", "relation", "expect")
 
@@ -108,6 +108,7 @@ class _Reader:
             refuse=self.each(f"{at}.refuse", data.get("refuse"), self.refusal),
             witnesses=self.each(f"{at}.witnesses", data.get("witnesses"), self.witness),
             contradict=self.each(f"{at}.contradict", data.get("contradict"), self.text),
+            benign=self.each(f"{at}.benign", data.get("benign"), self.text),
             severity=self.one_of(f"{at}.severity", data.get("severity", CRITICAL), SEVERITIES),
         )
 

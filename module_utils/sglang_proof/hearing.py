@@ -6,7 +6,6 @@ away.
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import asdict, replace
 
@@ -36,11 +35,9 @@ class Log(StartupLog):
     """The start-up log of one invocation, fed with lines of the journal."""
 
     def __init__(self, plan):
-        super().__init__({w["head"] for e in plan.expectations for w in e.witnesses if w["source"] == "line"})
+        heads = {w["head"] for e in plan.expectations for w in e.witnesses if w["source"] == "line"}
+        super().__init__(heads, alarming(plan), plan.benign)
         self._decoder = Decoder()
-        self._alarming = alarming(plan)
-        self._any = re.compile("|".join(map(re.escape, self._alarming)) or r"(?!)")
-        self.alarms = {}  # text → the first record with it, and its line
         self.cursor = None
         self.last = None  # the newest record of the service
         self.phase = "starting Python"
@@ -54,11 +51,6 @@ class Log(StartupLog):
             self.last = record
             body = read_prefix(record.text)[1]
             self.phase = next((phase for head, phase in PHASES if body.startswith(head)), self.phase)
-            # The echo repeats what was declared, whatever its words.
-            if not body.startswith("server_args=") and self._any.search(record.text):
-                for text in self._alarming:
-                    if text in record.text:
-                        self.alarms.setdefault(text, record)
 
     @property
     def gap(self):
@@ -85,11 +77,14 @@ def hear(evidence, plan, log):
         hidden = v.Said({}, f"journal of {plan.unit}", problem=log.gap)
         echo = echo or hidden
         lines = {head: said or [hidden] for head, said in lines.items()}
-    return replace(evidence, echo=echo, lines=lines, alarms=alarms)
+    # One before the ready line hides more than a later one; of each kind the first tells where.
+    lost, early = next(iter(sorted(log.gaps, key=lambda gap: not gap[1])), (None, False))
+    gap = lost and v.Said({"before_ready": early}, f"journal {at(lost)}", problem=lost.problem or lost.text)
+    return replace(evidence, echo=echo, lines=lines, alarms=alarms, gap=gap)
 
 
 def at(record):
-    return time.strftime("%H:%M:%S", time.localtime(record.time))
+    return time.strftime("%H:%M:%S", time.localtime(record.time)) if record.time else "at an unknown time"
 
 
 def keep(plan, proved):
@@ -116,4 +111,5 @@ def remember(evidence, kept):
         later = [said for said in lines.get(head, ()) if not said.problem and said.fields not in fields]
         lines[head] = [*known, *later] or lines.get(head, [])
     alarms = {text: v.Said(**said) for text, said in kept.get("alarms", {}).items()}
-    return replace(evidence, echo=echo, lines=lines, alarms={**evidence.alarms, **alarms})
+    gap = evidence.gap and replace(evidence.gap, fields={"before_ready": False})
+    return replace(evidence, echo=echo, lines=lines, alarms={**evidence.alarms, **alarms}, gap=gap)

@@ -65,6 +65,7 @@ class Plan:
     notes: tuple = ()
     user: str = ""  # that the process runs as
     forbidden: tuple = ()  # dicts: text, severity, reason; no line of the start may have the text
+    benign: tuple = ()  # texts; a line that has one is no alarm, whatever else it says
     version: int = VERSION
 
     @property
@@ -82,7 +83,7 @@ class Plan:
             raise ValueError(
                 f"this is no plan of version {VERSION} (found {found!r}): make it with sglang_plan of this project"
             )
-        lists = {name: tuple(data.get(name, ())) for name in ("argv", "notes", "forbidden")}
+        lists = {name: tuple(data.get(name, ())) for name in ("argv", "notes", "forbidden", "benign")}
         expectations = (
             Expectation(**{k: tuple(v) if isinstance(v, list) else v for k, v in e.items()}) for e in data["expectations"]
         )
@@ -271,7 +272,8 @@ def make(instance, python, declaration, facts, extra_args=(), environment=None, 
         digest=digest,
         notes=tuple(_notes(declaration, family.name, facts.release)),
         user=user,
-        forbidden=tuple(_forbidden(declaration)),
+        forbidden=tuple(forbidden_lines(contract, declaration.algorithm, declaration.names)),
+        benign=tuple(contract.benign(declaration.algorithm, family.name)),
     )
 
 
@@ -355,9 +357,10 @@ def _holds(when, names):
         return True
 
 
-def _forbidden(declaration):
-    for line in declaration.contract.forbidden:
-        if (not line.algorithms or declaration.algorithm in line.algorithms) and _holds(line.when, declaration.names):
+def forbidden_lines(contract, algorithm, names):
+    """The lines that a start may not have under this algorithm, as `Plan.forbidden` has them."""
+    for line in contract.forbidden:
+        if (not line.algorithms or algorithm in line.algorithms) and _holds(line.when, names):
             yield {"text": line.text, "severity": line.severity, "reason": line.reason}
 
 

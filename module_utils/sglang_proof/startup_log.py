@@ -204,14 +204,20 @@ class StartupLog:
     """The evidence in the records of one start; ``add`` them in their order, as they come.
 
     ``heads`` are the beginnings of the statements looked for, for example "Initialized DFLASH draft runner.".
-    ``ready`` is the record of the ready line. ``unreadable`` are records that may be evidence and can't be
-    read, ``problem`` says why; ``overrides`` are the lines up to ready by which the engine says that it made
-    something else of a setting; ``suppressed`` are journald's notes that it dropped messages. With one of
-    either, what is not there may have been said.
+    ``alarming`` are texts that must not be said, and a line with a ``benign`` text is none, whatever else it says;
+    ``alarms`` has the first record with each. ``ready`` is the record of the ready line. ``unreadable`` are records
+    that may be evidence and can't be read, ``problem`` says why; ``overrides`` are the lines up to ready by which the
+    engine says that it made something else of a setting; ``suppressed`` are journald's notes that it dropped
+    messages. With one of either, what is not there may have been said; ``gaps`` are those of which not a word is
+    left, each with whether it came before the ready line.
     """
 
-    def __init__(self, heads):
+    def __init__(self, heads, alarming=(), benign=()):
         self.statements = {head: [] for head in heads}
+        self.alarms = {}
+        self._alarming, self._benign = tuple(alarming), tuple(benign)
+        self._any = re.compile("|".join(map(re.escape, self._alarming)) or r"(?!)")
+        self.gaps = []
         self.ready = None
         self.unreadable = []
         self.suppressed = []
@@ -220,6 +226,8 @@ class StartupLog:
         self._failure = FailureLog()
 
     def add(self, record):
+        if record.text is None or record.origin == "journald":
+            self.gaps.append((record, self.ready is None))
         if record.text is None:
             self.unreadable.append(record)
         elif record.origin == "journald":
@@ -257,10 +265,17 @@ class StartupLog:
             self.ready = self.ready or record
         else:
             if stamped and not self.ready and body not in self.overrides and _OVERRIDE.search(body):
-                self.overrides.append(body)
+                self.overrides += [] if self._is_benign(body) else [body]
+            if self._any.search(body) and not self._is_benign(body):
+                for text in self._alarming:
+                    if text in body:
+                        self.alarms.setdefault(text, record)
             self._failure.line(body, stamped, record)
             return
         self._failure.progress(echo=bool(self.echoes), ready=bool(self.ready))
+
+    def _is_benign(self, body):
+        return any(text in body for text in self._benign)
 
     def _echo(self, text, record):
         try:

@@ -50,6 +50,7 @@ class Evidence:
     echo: Said | None = None  # server_args= of this start
     lines: dict = field(default_factory=dict)  # head → [Said]
     alarms: dict = field(default_factory=dict)  # text that must not be said → Said, the first line with it
+    gap: Said | None = None  # where something was lost that could be an alarm; fields: {"before_ready": bool}
     server_info: Said | None = None
     model_info: Said | None = None
     listener: Said | None = None  # fields: {"ours": bool, "owner": "python (pid 7)"}
@@ -243,7 +244,19 @@ def judge_effective(plan, evidence):
             for said in [alarms.get(f["text"])]
             if said
         ),
+        *_unheard(plan, evidence),
     ]
+
+
+def _unheard(plan, evidence):
+    """Was something lost that could be a forbidden line? After the ready line, or of a start that was proved, it warns."""
+    severities = {forbidden["severity"] for forbidden in plan.forbidden}
+    if evidence.gap is None or not severities:
+        return
+    severity = "critical" if evidence.gap.fields["before_ready"] and "critical" in severities else "warning"
+    where = f"{evidence.gap.where}: {evidence.gap.problem}"
+    mend = f"systemctl restart {plan.unit} on the host, where systemctl show -p LogRateLimitIntervalUSec says 0 of it"
+    yield Verdict("forbidden line", "effective", UNREADABLE, "none", None, where, severity, next=mend)
 
 
 def judge_served(plan, evidence):

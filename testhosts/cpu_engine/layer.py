@@ -21,7 +21,7 @@ from pathlib import Path
 from . import models, wheels
 
 LOCKS = Path(__file__).parent / "locks"
-DEFAULT_RELEASES = ("0.5.11", "0.5.13", "0.5.23")
+DEFAULT_RELEASES = ("0.5.11", "0.5.13", "0.5.19", "0.5.23")
 # What the test hosts run: CPython 3.11 of Debian 12, glibc 2.36. Said to pip, so that any Python can build the layer.
 TARGET = [
     "--only-binary=:all:",

@@ -50,6 +50,12 @@ options:
   inputs:
     description: Further data that makes a restart necessary when it changes, such as the unit's template.
     type: raw
+  beside:
+    description:
+      - Settings of the other instances of this host, name of the instance to settings. What an instance has alone (its port,
+        its GPUs) none of them may declare too. Looked at without O(facts).
+    type: dict
+    default: {}
   contract:
     description:
       - A fork's contract as the action C(yaml_with_lines) read it, C(file), C(data) and C(lines); it wins over the built-in
@@ -152,6 +158,7 @@ ARGUMENTS = {
     "environment": {"type": "dict", "default": {}},
     "key_file": {"type": "path", "no_log": False},
     "inputs": {"type": "raw"},
+    "beside": {"type": "dict", "default": {}},
     "contract": {"type": "dict"},
     "dry_hop": {"type": "bool", "default": True},
     "user": {"type": "str"},
@@ -170,7 +177,7 @@ def main():
     try:
         engine = installed(params, module.check_mode)
         if engine is None:
-            plan.declared(params["settings"], contract=rules)
+            refuse_collisions(params, plan.declared(params["settings"], contract=rules), rules)
             if params["python"]:
                 result["verdict_table"] = unknown_table(params)
             module.exit_json(**result)
@@ -206,6 +213,16 @@ def main():
     if process and failed_before and not differences:
         result["differences"] = ["its last start was not proved"]
     module.exit_json(**result)
+
+
+def refuse_collisions(params, declaration, rules):
+    beside = []
+    for name, settings in params["beside"].items():
+        with contextlib.suppress(plan.Refused):  # its own check says so
+            beside.append((name, plan.declared(settings, contract=rules)))
+    problems = list(plan.collisions((params["instance"], declaration), beside))
+    if problems:
+        raise plan.Refused(problems)
 
 
 def refusal(instance, problems):

@@ -48,9 +48,15 @@ options:
   stall:
     description:
       - Seconds without a byte read, memory taken, CPU used or a line logged that make a hang; it ends the wait before
-        O(timeout). 0 waits to the end. Ranks that wait for each other in NCCL compute, so they end at O(timeout).
+        O(timeout). 0 waits to the end.
     type: int
     default: 300
+  spin:
+    description:
+      - Seconds of computing without a byte read, memory taken or a line logged that make a hang, as ranks do that wait for
+        each other in NCCL. Compilers and the capture of CUDA graphs can do so for minutes. 0 waits to O(timeout).
+    type: int
+    default: 900
   hold:
     description: Seconds that the start must live after its ready line before it is asked for a generation.
     type: int
@@ -195,6 +201,7 @@ ARGUMENTS = {
     "may_change": {"type": "bool", "default": False},
     "slice": {"type": "int", "default": 0},
     "stall": {"type": "int", "default": 300},
+    "spin": {"type": "int", "default": 900},
     "hold": {"type": "int", "default": 5},
     "acceptance": {
         "type": "dict",
@@ -279,6 +286,7 @@ def prove(module, plan, kept, generate):
             acceptance=params["acceptance"],
             hold=params["hold"],
             stall=params["stall"],
+            spin=params["spin"],
         ),
         kept=kept,
         resume=params["resume"],

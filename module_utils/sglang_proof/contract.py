@@ -9,7 +9,7 @@ Words
   witnesses    what the engine itself says about the effect, and how that relates to the declaration
   contradict   texts; a line of the start that has one says that the setting is not in effect
   benign       texts; a line that has one looks like it, and says nothing against the setting
-  claims       what of the host it takes, so that no other instance there may declare the same
+  claims       what of its host it takes, so that no other instance there may declare the same
   bounds, expectations and conditions are expressions (see expressions.py) over
     declared             the value of this setting, None if it is declared off
     NAME                 another setting, as declared or else its default
@@ -101,6 +101,18 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """What of a host one instance has alone; a value may name several with commas, and none declared takes all.
+
+    within: a setting; what is claimed under another value of it is another thing. `when` as in Forbidden.
+    """
+
+    what: str
+    within: str | None = None
+    when: str = "True"
+
+
+@dataclass(frozen=True)
 class Forbidden:
     """A text that no line of a start may have, whatever is declared: what runs then is not what it looks like.
 
@@ -141,7 +153,7 @@ class Setting:
     witnesses: tuple = ()
     contradict: tuple = ()
     benign: tuple = ()
-    claims: str = ""
+    claims: Claim | None = None
     notes: tuple = ()
     severity: str = CRITICAL
 
@@ -194,6 +206,7 @@ BLOCK_DRAFTING = ("DFLASH", "DDTREE")  # DDTREE runs on the DFLASH worker and pr
 # The EAGLE workers print no line of their own: what they run is proved by the echo, which comes after all rewrites.
 STEP_DRAFTING = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
 
+ON_A_GPU = "device != 'cpu'"
 PATH = Text(r"/[^\s]*", "an absolute path without blanks")
 WORD = r"[A-Za-z0-9_.-]+"
 # The chain of DFLASH has one candidate per step, so the engine rewrites both (arg_groups/speculative_hook.py).
@@ -627,6 +640,14 @@ SETTINGS = (
         source="sglang 0.5.23 srt/server_args.py device",
     ),
     Setting(
+        name="gpus",
+        meaning="GPUs that the engine sees, by number or UUID; all of the host where it is not declared",
+        type=Text(r"(\d+|GPU-[0-9a-f-]+)(,(\d+|GPU-[0-9a-f-]+))*", "numbers or UUIDs with commas, quoted: '0,1'"),
+        carried_by=(Environment("CUDA_VISIBLE_DEVICES"),),
+        claims=Claim("GPU", when=ON_A_GPU),
+        source="CUDA; CUDA_DEVICE_ORDER=PCI_BUS_ID makes it count as nvidia-smi does",
+    ),
+    Setting(
         name="served_name",
         meaning="name of the model in the API",
         type=Text(r"[^\s]+", "a name without blanks"),
@@ -661,6 +682,7 @@ SETTINGS = (
         meaning="address to listen on",
         type=Text(r"[0-9A-Fa-f.:]+|localhost", "an IP address"),
         carried_by=(Flag("--host"),),
+        default="'127.0.0.1'",
         source="sglang 0.5.23 srt/server_args.py host",
     ),
     Setting(
@@ -668,12 +690,11 @@ SETTINGS = (
         meaning="TCP port to listen on",
         type=Integer(minimum="1", maximum="65535"),
         carried_by=(Flag("--port"),),
+        default="30000",
+        claims=Claim("port", within="host"),
         source="sglang 0.5.23 srt/server_args.py port",
     ),
 )
-
-
-ON_A_GPU = "device != 'cpu'"
 
 FORBIDDEN = (
     Forbidden(

@@ -325,6 +325,10 @@ class _Named:
     def option(flag):
         return Option(flag, _field(flag), "store", "one")
 
+    @staticmethod
+    def last_field(_head):
+        return None
+
 
 def _field(flag):
     return flag.lstrip("-").replace("-", "_")

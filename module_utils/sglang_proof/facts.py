@@ -66,6 +66,11 @@ class EngineFacts:
         """Whether the engine can log a message that begins with ``text``; values are ``{}`` in templates."""
         return any(template.startswith(text) for template in self.templates)
 
+    def last_field(self, text: str) -> str | None:
+        """The last ``name=value`` of the message that begins with ``text``, or None where it ends otherwise."""
+        ends = [re.search(r"(\w+)=\{\}$", template) for template in self.templates if template.startswith(text)]
+        return ends[0][1] if len(ends) == 1 and ends[0] else None
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "release": self.release,

@@ -34,6 +34,7 @@ _SERVES = re.compile(r"INFO:     \S+ - \"|Prefill batch|Decode batch")
 _OOM = re.compile(r"killed by the OOM killer|result 'oom-kill'")
 _ENDED = re.compile(r"Main process exited|operation timed out|Failed with result|Failed to (?:load|run|set up)")
 _KILLED = re.compile(r"Killed process (?P<pid>\d{1,9}) ")
+_CHOSEN = re.compile(r"oom-kill:.*\btask_memcg=(?P<group>[^,]*),.*\bpid=(?P<pid>\d{1,9})")  # the line before it
 
 # How near to the root a word is: the nearest wins, among equals the first. A bare traceback can be harmless.
 _KILL, _SAID, _BARE, _CHILD, _STEP, _EXIT = range(6)
@@ -58,16 +59,20 @@ class FailureLog:
     def __init__(self):
         self._causes = []  # (how near, Cause), in order
         self._kills = []  # kernel records
+        self._groups = {}  # process id → its control group, as the kernel told it before it killed
+        self._exited_at = None
         self._pids = set()
         self._traceback = None  # the one that is being read
         self._previous = ""
         self._usage = self._resolved = self._ready = self._stopping = False
 
-    def cause(self):
-        """Return the nearest cause known, or None."""
+    def cause(self, unit=None):
+        """Return the nearest cause known, or None. ``unit`` is the start's own, where it is known."""
         self._end_traceback()
         for record in self._kills:
-            if int(_KILLED.search(record.text)["pid"]) in self._pids:
+            pid = int(_KILLED.search(record.text)["pid"])
+            later = self._exited_at and record.time and record.time > self._exited_at
+            if pid in self._pids or (unit in self._groups.get(pid, "").split("/") and not later):
                 return Cause("killed_by_kernel", record.text, record)
         return min(self._causes, key=lambda pair: pair[0])[1] if self._causes else None
 
@@ -81,7 +86,10 @@ class FailureLog:
         """Take a record of systemd or of the kernel."""
         text = record.text
         if record.origin == "kernel":
-            if _KILLED.search(text):
+            chosen = _CHOSEN.search(text)
+            if chosen:
+                self._groups[int(chosen["pid"])] = chosen["group"]
+            elif _KILLED.search(text):
                 self._kills.append(record)
         elif _OOM.search(text):
             self._add(_KILL, "killed_by_kernel", text, record)
@@ -90,6 +98,7 @@ class FailureLog:
         elif "Failed at step" in text:
             self._add(_STEP, "exited", text, record)
         elif _ENDED.search(text):
+            self._exited_at = self._exited_at or record.time
             self._add(_EXIT, "exited", text, record)
 
     def line(self, body, stamped, record):

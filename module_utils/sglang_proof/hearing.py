@@ -35,8 +35,9 @@ class Log(StartupLog):
     """The start-up log of one invocation, fed with lines of the journal."""
 
     def __init__(self, plan):
-        heads = {w["head"] for e in plan.expectations for w in e.witnesses if w["source"] == "line"}
+        heads = {w["head"]: w["last"] for e in plan.expectations for w in e.witnesses if w["source"] == "line"}
         super().__init__(heads, alarming(plan), plan.benign)
+        self.unit = plan.unit
         self._decoder = Decoder()
         self.cursor = None
         self.last = None  # the newest record of the service

@@ -106,9 +106,10 @@ def declared(raw, family=None, configs=None, release=None, contract=BUILT_IN):
     raw: name → value from `-e`, YAML or JSON. family: of the engine; None before it is installed.
     configs: "target" and "drafter" → content of their config.json, where they could be read.
     """
-    problems = []
-    values = {}
     algorithm = _algorithm(raw)
+    _insist_on_algorithm(raw.get("spec_algorithm"), contract)
+    problems, out_of_place = [], []
+    values = {}
     for name in raw:
         if name not in contract.names():
             nearest = difflib.get_close_matches(str(name), contract.names())
@@ -118,7 +119,7 @@ def declared(raw, family=None, configs=None, release=None, contract=BUILT_IN):
         entry = contract.find(name, algorithm, family)
         if entry is None:
             if not is_unset(raw[name]):
-                problems.append(_out_of_place(name, raw[name], algorithm, release, contract))
+                out_of_place.append(_out_of_place(name, raw[name], algorithm, release, contract))
             continue
         try:
             value = read(entry.type, raw[name])
@@ -129,6 +130,7 @@ def declared(raw, family=None, configs=None, release=None, contract=BUILT_IN):
             problems.append(f"{name}: declared none, but it cannot be off; leave it undeclared, or say unset")
         elif value is not UNSET:
             values[name] = value
+    problems += out_of_place if algorithm or "model" in raw else [_no_model(values)] if out_of_place else []
     entries = {name: contract.find(name, algorithm, family) for name in contract.names()}
     names = _names(values, entries, configs or {})
     for name, value in values.items():
@@ -143,6 +145,28 @@ def _algorithm(raw):
     value = raw.get("spec_algorithm")
     text = value.upper() if isinstance(value, str) else None
     return None if text in (None, "NONE", "NULL", "UNSET") else text
+
+
+def _insist_on_algorithm(raw, contract):
+    """Raises Refused for an algorithm that nobody knows: most of the other settings seem wrong then, so it is said alone."""
+    known = {}
+    for entry in contract.elsewhere("spec_algorithm"):
+        try:
+            read(entry.type, raw)
+            return
+        except BadValue:
+            known.update(dict.fromkeys(entry.type.words))
+    nearest = difflib.get_close_matches(str(raw).upper(), known, 1)
+    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    raise Refused([f"spec_algorithm: declared {_brief(raw)}, but it must be one of {', '.join(known)}, or none{hint}"])
+
+
+def _no_model(values):
+    known = ", ".join(values) or "nothing"
+    return (
+        f"model: not declared (declared is {known}). A host's or group's own sglang_service_settings hides all of the others': "
+        "declare a single setting there as sglang_service_<setting>"
+    )
 
 
 def _brief(raw):
@@ -222,6 +246,32 @@ def _known(expression, names):
         return None
 
 
+def collisions(instance, beside):
+    """Sentences: what an instance (name, Declared) takes of its host that one of those beside it takes too."""
+    name, declaration = instance
+    for other, its in beside:
+        for setting, claim, value in _claims(declaration):
+            for same_setting, same_claim, its_value in _claims(its):
+                both = _both(value, its_value) if (setting, claim) == (same_setting, same_claim) else None
+                places = {names.get(claim.within) for names in (declaration.names, its.names)}
+                if both and (len(places) == 1 or places & {"0.0.0.0", "::"}):
+                    yield f"{setting}: {name} and {other} of one host both take {claim.what} {both}; each needs its own"
+
+
+def _claims(declaration):
+    for name in declaration.contract.names():
+        entry = declaration.contract.find(name, declaration.algorithm, None)
+        if entry and entry.claims and _holds(entry.claims.when, declaration.names):
+            yield name, entry.claims, declaration.names.get(name)
+
+
+def _both(one, other):
+    """What two claims have in common, for people; a claim of None is one of all there is."""
+    named = [str(value).split(",") for value in (one, other) if value is not None]
+    common = [value for value in named[0] if value in named[-1]] if named else ["0 and all others"]
+    return ", ".join(common)
+
+
 def make(instance, python, declaration, facts, extra_args=(), environment=None, inputs=None, key_file=None, user=""):
     """The plan of one instance. Raises Refused.
 
@@ -234,6 +284,8 @@ def make(instance, python, declaration, facts, extra_args=(), environment=None, 
     expectations = []
     contract = declaration.contract
     family = contract.family_of(facts)
+    if "model" not in declaration.values:
+        problems.append(_no_model(declaration.values))
     if declaration.algorithm and declaration.algorithm not in family.algorithms:
         problems.append(f"spec_algorithm: declared {declaration.algorithm}, which the installed {family.name} build lacks")
     for name in contract.names():
@@ -266,9 +318,9 @@ def make(instance, python, declaration, facts, extra_args=(), environment=None, 
         environment={**env, DIGEST_VARIABLE: digest},
         expectations=tuple(expectations),
         replicas=declaration.names["dp"],
-        host=declaration.names.get("host", "127.0.0.1"),
-        port=declaration.names.get("port", 30000),
-        model=declaration.names.get("model", ""),
+        host=declaration.names["host"],
+        port=declaration.names["port"],
+        model=declaration.values.get("model", ""),
         digest=digest,
         notes=tuple(_notes(declaration, family.name, facts.release)),
         user=user,
@@ -311,7 +363,7 @@ def expectation(entry, carrier, value, names, facts):
     for witness in entry.witnesses:
         wanted = {"hop": witness.hop, "source": type(witness).__name__.lower(), "field": witness.field}
         if isinstance(witness, Line):
-            wanted["head"] = witness.head
+            wanted.update(head=witness.head, last=facts.last_field(witness.head))
         wanted.update(relation=witness.relation, value=_known(witness.expect, known))
         witnesses.append(wanted)
     option = facts.option(carrier.option) if isinstance(carrier, Flag) else None

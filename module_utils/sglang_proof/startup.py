@@ -50,6 +50,7 @@ class Demands:
     acceptance: dict | None = None
     hold: float = 0  # that the start must live after its ready line
     stall: float = 0  # without a movement that make a hang; 0 waits to the deadline
+    spin: float = 0  # of computing that reads nothing, takes no memory and says nothing; 0 as before
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def prove(host, plan, unit_path, until, demands=Demands(), kept=None, resume=Non
 
     if not (kept and kept["start"] == start.to_dict() and kept["digest"] == plan.digest):
         kept = None
-    watched = _Watched(host, plan, start, evidence, kept, demands.stall, resume)
+    watched = _Watched(host, plan, start, evidence, kept, demands, resume)
     if not kept and not watched.wait(lambda: watched.log.ready, until):
         return watched.pending(watched.log.phase)
     log = watched.log
@@ -136,10 +137,10 @@ def _read(host, plan, invocation, kernel_since=None):
 class _Watched:
     """One start, heard and watched while it lives. `read`: the evidence of its unit and process."""
 
-    def __init__(self, host, plan, start, read, kept, stall, resume):
+    def __init__(self, host, plan, start, read, kept, demands, resume):
         self.host, self.plan, self.start = host, plan, start
         self.log = _read(host, plan, start.invocation)
-        self._read, self._kept, self._stall = read, kept, stall
+        self._read, self._kept, self._demands = read, kept, demands
         self._watch = Watch(start.invocation, host.now(), resume)
 
     def evidence(self):
@@ -185,16 +186,22 @@ class _Watched:
             watch.look(now, self.host.usage(self._read.unit.control_group))
         if self.log.last:
             watch.heard(self.log.last.time)
-        if not self._stall or watch.quiet_for(now) < self._stall or self.log.ready:
+        quiet, fruitless, demands = watch.quiet_for(now), watch.fruitless_for(now), self._demands
+        if self.log.ready:
+            return
+        if demands.stall and quiet >= demands.stall:
+            what, limit = f"nothing has moved for {quiet:.0f} s (limit {demands.stall:.0f} s): no CPU used", "stall"
+        elif demands.spin and fruitless >= demands.spin:
+            what, limit = f"it computes and does not get on for {fruitless:.0f} s (limit {demands.spin:.0f} s)", "spin"
+        else:
             return
         pids = sorted(map(int, watch.usage))[:8]
         last = f'"{redact.text(self.log.last.text)[:160]}" {at(self.log.last)}' if self.log.last else "none"
         raise NotProved(
-            f"{self.plan.unit} hangs: nothing has moved for {watch.quiet_for(now):.0f} s (limit {self._stall:.0f} s): no "
-            f"byte read, no memory taken, no CPU used, no line logged. Phase: {self.log.phase}\n"
+            f"{self.plan.unit} hangs: {what}, no byte read, no memory taken, no line logged. Phase: {self.log.phase}\n"
             f"  read in  /proc/PID/io and stat of its {len(watch.usage)} processes; last line of the start: {last}\n"
             f"  next     head /proc/{{{','.join(map(str, pids))}}}/stack on the host shows what it waits for; then "
-            "ansible-playbook deploy.yml, or declare a larger sglang_service_stall_timeout"
+            f"ansible-playbook deploy.yml, or declare a larger sglang_service_{limit}_timeout"
         )
 
 

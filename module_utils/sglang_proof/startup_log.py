@@ -172,8 +172,8 @@ def parse_echo(text):
     return values, frozenset(unreadable)
 
 
-def parse_statement(head, body):
-    """Read the fields of a statement. A head that ends in ``=`` is the first field's name."""
+def parse_statement(head, body, last=None):
+    """Read the fields of a statement. A head that ends in ``=`` is the first field's name, `last` is the last field's."""
     ending = ENDINGS.get(head)
     if not body.startswith(head) or (ending and not re.search(ending + "$", body)):
         raise Unreadable("the line is cut or parts of it were left out")
@@ -188,6 +188,8 @@ def parse_statement(head, body):
         fields[match[1]] = _scalar(match[2].strip())
     if not fields:
         raise Unreadable("no fields")
+    if last and not ending and last != [*fields][-1]:
+        raise Unreadable(f"the line is cut: it ends with {last}")
     return fields
 
 
@@ -203,7 +205,8 @@ def _scalar(text):
 class StartupLog:
     """The evidence in the records of one start; ``add`` them in their order, as they come.
 
-    ``heads`` are the beginnings of the statements looked for, for example "Initialized DFLASH draft runner.".
+    ``heads`` are the beginnings of the statements looked for, for example "Initialized DFLASH draft runner.", and may
+    map to the last field of each, without which it is cut.
     ``alarming`` are texts that must not be said, and a line with a ``benign`` text is none, whatever else it says;
     ``alarms`` has the first record with each. ``ready`` is the record of the ready line. ``unreadable`` are records
     that may be evidence and can't be read, ``problem`` says why; ``overrides`` are the lines up to ready by which the
@@ -214,10 +217,12 @@ class StartupLog:
 
     def __init__(self, heads, alarming=(), benign=()):
         self.statements = {head: [] for head in heads}
+        self._last = dict(heads) if isinstance(heads, dict) else {}
         self.alarms = {}
         self._alarming, self._benign = tuple(alarming), tuple(benign)
         self._any = re.compile("|".join(map(re.escape, self._alarming)) or r"(?!)")
         self.gaps = []
+        self.unit = None  # of which the start is, where it is known
         self.ready = None
         self.unreadable = []
         self.suppressed = []
@@ -252,7 +257,7 @@ class StartupLog:
 
     def failure(self):
         """Return the true cause of its end, None if nothing is known. Ask only when the start has ended."""
-        return self._failure.cause()
+        return self._failure.cause(self.unit)
 
     def _line(self, line, record):
         speaker, body, stamped = read_prefix(line)
@@ -287,7 +292,7 @@ class StartupLog:
 
     def _state(self, head, body, speaker, record):
         try:
-            statement = Statement(parse_statement(head, body.strip()), speaker, record)
+            statement = Statement(parse_statement(head, body.strip(), self._last.get(head)), speaker, record)
         except Unreadable as error:
             statement = Statement({}, speaker, record, str(error))
             self.unreadable.append(replace(record, problem=str(error)))

@@ -120,10 +120,19 @@ def judge_unit(plan, evidence):
         broken.append(Verdict("user", "unit", DIFFERS, plan.user, unit.user or "root", where, next=mend))
     if not broken and unit.need_daemon_reload:
         broken = [Verdict("unit", "unit", DIFFERS, "the file as loaded", "a file changed since", where, next=mend)]
-    if not broken and unit.unit_file_state not in ("enabled", "enabled-runtime"):
-        state, again = unit.unit_file_state or "nothing", f"systemctl enable {plan.unit} on the host, or {redeploy}"
-        broken = [Verdict("at boot", "unit", DIFFERS, "enabled", state, where, severity="warning", next=again)]
-    return broken or [Verdict("unit", "unit", MATCH, plan.digest, plan.digest, where)]
+    if broken:
+        return broken
+    return [*_doubts(plan, unit, where), Verdict("unit", "unit", MATCH, plan.digest, plan.digest, where)]
+
+
+def _doubts(plan, unit, where):
+    """What is no difference from the plan, and could become one."""
+    if unit.unit_file_state not in ("enabled", "enabled-runtime"):
+        state, again = unit.unit_file_state or "nothing", f"systemctl enable {plan.unit} on the host"
+        yield Verdict("at boot", "unit", DIFFERS, "enabled", state, where, severity="warning", next=again)
+    for path in unit.drop_in_paths:
+        # It can change more than a command and its environment: BindPaths=, WorkingDirectory=, ExecStartPre=, limits.
+        yield Verdict("drop-in", "unit", DIFFERS, "none", path, where, severity="warning", next=f"systemctl cat {plan.unit}")
 
 
 def _foreign_environment(plan, evidence, where):

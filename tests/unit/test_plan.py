@@ -109,9 +109,9 @@ def test_a_refusal_says_what_to_do(changes, problem):
 
 
 def test_what_is_not_declared_is_where_sglang_has_it():
-    declaration = plan.declared({"spec_algorithm": "none"}, "upstream", {}, "0.5.13")
+    declaration = plan.declared({"spec_algorithm": "none", "model": "/m"}, "upstream", {}, "0.5.13")
     made = plan.make("k26", PYTHON, declaration, engine())
-    assert (made.host, made.port, made.replicas, made.model) == ("127.0.0.1", 30000, 1, "")
+    assert (made.host, made.port, made.replicas, made.model) == ("127.0.0.1", 30000, 1, "/m")
 
 
 def test_the_digest_is_short_enough_to_read_out():

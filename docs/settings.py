@@ -29,7 +29,9 @@ def row(entry):
     return [
         f"`{entry.name}`",
         under,
-        entry.meaning + (f"; default {entry.default}" if entry.default else ""),
+        entry.meaning
+        + (f"; default {entry.default}" if entry.default else "")
+        + (f"; no two instances of a host take the same {entry.claims.what}" if entry.claims else ""),
         "<br>".join(map(carrier, entry.carried_by)) or "nothing",
         "<br>".join(proofs(entry)),
         entry.severity,
@@ -42,6 +44,7 @@ def proofs(entry):
         is_echoed = any(isinstance(c, contract.Flag) for c in entry.carried_by)
         yield "`server_args=` alone" if is_echoed else "the process's environment" if entry.carried_by else "the plan"
     yield from (f"no log “{text}”" for text in entry.contradict)
+    yield from (f"(harmless: log “{text}”)" for text in entry.benign)
 
 
 def carrier(carrier):

@@ -46,8 +46,9 @@ class Deployment:
     def __init__(self, host):
         self.host = host
 
-    def playbook(self, *arguments, inventory=INVENTORY):
+    def playbook(self, *arguments, inventory=INVENTORY, callbacks=None):
         env = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_SSH_RETRIES": "0"}
+        env.update({"ANSIBLE_CALLBACKS_ENABLED": callbacks} if callbacks else {})
         done = subprocess.run(
             ["ansible-playbook", "-i", inventory, *arguments],
             cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

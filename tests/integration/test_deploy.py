@@ -11,6 +11,7 @@ from deployment import INVENTORY
 UNIT_FILE = "/etc/systemd/system/sglang-k26.service"
 DROP_IN = "/etc/systemd/system/sglang-k26.service.d/old.conf"
 WINDOW = "--speculative-draft-window-size"
+KEY = "sk-7Hq2never-printed"
 IGNORES_THE_WINDOW = f"""
 import sys
 if "{WINDOW}" in sys.argv:
@@ -295,6 +296,70 @@ def test_another_release_is_one_variable_away_and_so_is_the_way_back(deployment)
     assert run.row("generation")[-1] != "missing"
 
 
+RESOLVE = """
+- hosts: sglang
+  gather_facts: false
+  become: true
+  tasks:
+    - name: Install what is not there
+      ansible.builtin.include_role:
+        name: sglang_engine
+      vars: {sglang_version: "{{ item }}"}
+      loop: &releases [0.5.11, 0.5.13, 0.5.19, 0.5.23]
+    - name: Read each engine
+      sglang_engine_facts:
+        python: "/opt/sglang/{{ item }}/bin/python"
+      loop: *releases
+      register: engines
+    - name: Put the plan for a GPU host to each engine's own resolver
+      sglang_plan:
+        instance: k26
+        settings: "{{ sglang_service_settings | combine({'device': 'cuda', 'window': item.1}) }}"
+        facts: "{{ item.0.facts }}"
+        python: "/opt/sglang/{{ item.0.item }}/bin/python"
+        user: sglang
+      loop: "{{ engines.results | product([2048, none]) }}"
+      loop_control: {label: "{{ item.0.item }} {{ item.1 }}"}
+      register: plans
+    - name: Print what came of it
+      ansible.builtin.debug:
+        msg: "{{ item.item.0.item }} {{ item.item.1 or 'none' }} {{ item.dry_hop }} {{ item.plan.argv | select('search', 'window') | join }}"
+      loop: "{{ plans.results }}"
+      loop_control: {label: ""}
+"""
+
+
+def test_four_releases_resolve_their_plan_to_what_is_declared(deployment, tmp_path):
+    """On this machine without a GPU; a resolver that made something else of one setting would fail its plan."""
+    (tmp_path / "resolve.yml").write_text(RESOLVE)
+    run = deployment.proves(deployment.playbook(tmp_path / "resolve.yml"))
+    assert [line.split("msg: ")[1].rstrip() for line in run.output.splitlines() if "msg: " in line] == [
+        f"{release} {window} asked {flag if window == '2048' else ''}".rstrip()
+        for release in ("0.5.11", "0.5.13", "0.5.19", "0.5.23")
+        for flag in ["--speculative-dflash-draft-window-size" if release == "0.5.11" else WINDOW]
+        for window in ("2048", "none")
+    ]
+
+
+def test_a_key_is_in_no_output_and_in_no_file_that_is_kept(deployment):
+    deployment.shell(
+        "mkdir -p /etc/sglang; umask 027; printf 'api-key: \"%s\"\\n' " + KEY + " > /etc/sglang/k26.yaml\n"
+        "chgrp sglang /etc/sglang/k26.yaml"
+    )
+    with_key = ("-e", "sglang_service_key_file=/etc/sglang/k26.yaml")
+    run = deployment.proves(deployment.deploy("-vvv", "--diff", *with_key))
+    assert run.row("api_key")[-1] == "match"
+    assert KEY in deployment.journal(), "the engine itself prints it"
+    broken = deployment.verify("-vvv", "-e", "window=1024", *with_key)
+    assert broken.status == 2
+    assert KEY not in run.output + broken.output
+    assert "server_args=" in run.output, "it was searched where the key stood"
+    kept = deployment.shell(f"grep -rl {KEY} /etc /var/lib /var/cache /opt/sglang/*/.installed.json /run/systemd || true")
+    assert kept.split() == ["/etc/sglang/k26.yaml"]
+    deployment.proves(deployment.deploy())
+    assert "/etc/sglang/k26.yaml" not in deployment.shell(f"cat {UNIT_FILE}")
+
+
 def test_two_instances_stand_side_by_side(deployment, tmp_path):
     (tmp_path / "hosts.yml").write_text(
         "sglang:\n"
@@ -312,8 +377,17 @@ def test_two_instances_stand_side_by_side(deployment, tmp_path):
     assert run.row("port")[:1] == ["30001"]
     assert deployment.start() == start
 
-    # Whose port is claimed by a declared neighbour: that is no unit that could be replaced.
-    (tmp_path / "hosts.yml").write_text((tmp_path / "hosts.yml").read_text().replace("30001", "30000"))
+    # One port for both is refused before a host is touched.
+    together = (tmp_path / "hosts.yml").read_text()
+    (tmp_path / "hosts.yml").write_text(together.replace("30001", "30000"))
+    run = deployment.deploy("-e", "instance=k27", inventory=tmp_path)
+    assert run.status == 2
+    assert "port: k27 and k26 of one host both take port 30000; each needs its own" in " ".join(run.output.split())
+    assert run.changed == 0
+
+    # Whose port a declared neighbour still holds: that is no unit that could be replaced.
+    swapped = together.replace("{name: k26}, {name: k27, settings: {port: 30001}}", "{name: k26, settings: {port: 30001}}, {name: k27}")
+    (tmp_path / "hosts.yml").write_text(swapped)
     run = deployment.deploy("-e", "instance=k27", "-e", "sglang_service_adopt=true", inventory=tmp_path)
     assert run.status == 2
     assert "port 30000 of sglang-k27.service is held by python (pid" in " ".join(run.output.split())
@@ -352,3 +426,6 @@ def test_an_inventory_without_the_group_does_not_end_well(deployment, tmp_path):
     run = deployment.deploy(inventory=tmp_path)
     assert run.status == 2
     assert 'no host matches "sglang"' in run.output
+
+    # Also where nobody is there to promise anything.
+    assert deployment.deploy(inventory=tmp_path, callbacks="ansible.posix.timer").status == 2

@@ -86,6 +86,10 @@ def test_a_branch_is_refused(host):
     assert run.status == 2
     assert "a full commit hash" in " ".join(run.output.split())
 
+    run = host.install(version="0.5.99", source="git", git_url="file:///srv/engine", git_ref="0" * 40)
+    assert run.status == 2
+    assert "the placeholder of the example inventory" in " ".join(run.output.split())
+
 
 def test_an_index_of_ones_own(host):
     index = ["--index-url", "file:///srv/index"]

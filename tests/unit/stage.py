@@ -183,7 +183,7 @@ class FakeHost:
 
     def _json(self, line, number, when, transport="stdout"):
         entry = {
-            "MESSAGE": list(line) if isinstance(line, bytes) else line,
+            **(line if isinstance(line, dict) else {"MESSAGE": list(line) if isinstance(line, bytes) else line}),
             "__CURSOR": f"c{number}",
             "__REALTIME_TIMESTAMP": str(int(when * 1e6)),
             "_TRANSPORT": transport,

@@ -473,6 +473,38 @@ def test_a_journal_saved_without_all_is_unreadable_where_it_has_null():
     explained("\n".join(log).encode(), "window=2048", check=3)
 
 
+# What must not be said
+
+GREEDY = STAMP + "DFLASH non-greedy verification is unavailable on this build/device; falling back to greedy argmax."
+EAGER = STAMP + "Disable DFLASH draft cuda graph because dp attention is enabled (draft runs eager)."
+OF_A_TREE = STAMP + "--speculative-draft-window-size has no effect with speculative_algorithm=DDTREE (honored by …)."
+
+
+@pytest.mark.parametrize(
+    ("line", "declare", "status", "said"),
+    [
+        (GREEDY, ["window=2048"], 2, ["critical"]),
+        (GREEDY, [], 0, ["critical"]),  # nothing was declared that it could break
+        (EAGER, ["window=2048"], 0, ["warning"]),
+        (OF_A_TREE, ["window=2048"], 0, []),
+        (OF_A_TREE.replace("DDTREE", "DFLASH"), ["window=2048"], 2, []),  # it contradicts the window
+    ],
+)
+def test_a_line_that_must_not_be_said_is_judged_as_on_a_host(line, declare, status, said):
+    log = "\n".join([LINES[0], line, *LINES[1:]]).encode()
+    (start,) = explained(log, *declare, check=status)
+    found = [v for v in start["verdicts"] if v["verdict"] == "forbidden"]
+    assert [v["severity"] for v in found] == said
+    shown, _ = run(*(f"--declare={text}" for text in declare), "-", log=log, check=status)
+    assert ("it must not say" in shown) == bool(said)
+    assert ("not proved:" in shown) == (status == 2)
+
+
+def test_what_a_cpu_must_say_is_not_forbidden_there():
+    log = "\n".join([LINES[0].replace("{'model", "{'device': 'cpu', 'model"), GREEDY, *LINES[1:]]).encode()
+    assert [v["verdict"] for v in explained(log, "window=2048", check=0)[0]["verdicts"]] == ["match"] * 3
+
+
 # For people, and for other machines
 
 

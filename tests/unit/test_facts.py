@@ -255,3 +255,16 @@ def test_another_installation_has_another_key_whatever_its_version(tmp_path, cha
     assert installation_key(tmp_path / "sglang") == before
     change(tmp_path)
     assert installation_key(tmp_path / "sglang") != before
+
+
+@pytest.mark.parametrize(
+    "templates, last",
+    [
+        (["Worker. a={}, window={}"], "window"),
+        (["Worker. a={}, window={} tokens"], None),
+        (["Worker. a={}, window={}", "Worker. a={}"], None),  # nobody knows which of them it is
+        (["Another. a={}"], None),
+    ],
+)
+def test_the_last_field_of_a_message_is_known_where_it_ends_the_line(templates, last):
+    assert EngineFacts("0.5.13", (), tuple(templates), "f").last_field("Worker.") == last

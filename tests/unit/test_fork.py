@@ -295,3 +295,13 @@ def test_the_built_in_contract_is_untouched(read):
     before = contract.BUILT_IN
     read(HOUSE)
     assert contract.BUILT_IN is before and json.dumps(contract.BUILT_IN.names())
+
+
+def test_its_cut_lines_are_known_by_the_last_field_that_the_installed_engine_prints(read):
+    witnesses = [w for e in house_plan(read(HOUSE)).expectations for w in e.witnesses if w.get("field") == "topk"]
+    assert [w["last"] for w in witnesses] == ["window"]
+
+
+def test_its_harmless_lines_are_no_alarms(read):
+    rules = read(HOUSE.replace("    can_be_off: true\n", "    can_be_off: true\n    benign: [window is ignored in warm-up]\n"))
+    assert "window is ignored in warm-up" in house_plan(rules).benign

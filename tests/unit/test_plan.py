@@ -489,3 +489,74 @@ def test_the_block_size_of_a_drafter_is_noted_where_another_is_declared():
 
 def test_a_revision_of_a_directory_is_noted_as_inert():
     assert any(note.startswith("revision: the model is a directory") for note in make_plan(revision="v1").notes)
+
+
+@pytest.mark.parametrize(
+    "algorithm, hint",
+    [("DFLSH", "; did you mean DFLASH?"), ("dflsh", "; did you mean DFLASH?"), ("", ""), (5, "")],
+)
+def test_an_unknown_algorithm_is_said_alone(algorithm, hint):
+    known = "DFLASH, DDTREE, EAGLE, EAGLE3, NEXTN, STANDALONE, NGRAM"
+    (problem,) = problems(spec_algorithm=algorithm, budget=8, windwo=1)
+    assert problem == f"spec_algorithm: declared {algorithm!r}, but it must be one of {known}, or none{hint}"
+
+
+@pytest.mark.parametrize("raw, known", [({"window": 1024, "topk": 4}, "nothing"), ({"window": 1024, "port": 30001}, "port")])
+def test_settings_that_hide_all_others_are_named_as_the_cause(raw, known):
+    with pytest.raises(plan.Refused) as refused:
+        plan.declared(raw)
+    (problem,) = refused.value.problems
+    assert problem.startswith(f"model: not declared (declared is {known}). A host's or group's own sglang_service_settings hides")
+    assert "sglang_service_<setting>" in problem
+
+
+def test_a_misspelt_model_is_said_beside_it():
+    with pytest.raises(plan.Refused, match="modle: no setting has this name; did you mean model"):
+        plan.declared({"modle": "/m", "window": 1024})
+
+
+def test_no_plan_without_a_model():
+    with pytest.raises(plan.Refused, match="model: not declared"):
+        plan.make("k26", PYTHON, plan.declared({"spec_algorithm": "none"}, "upstream", {}, "0.5.13"), engine())
+
+
+def collisions(one, other):
+    instances = [(name, plan.declared({"model": "/m", **settings})) for name, settings in (("k26", one), ("k27", other))]
+    return list(plan.collisions(instances[0], instances[1:]))
+
+
+@pytest.mark.parametrize(
+    "one, other, said",
+    [
+        ({"gpus": "0"}, {"gpus": "1"}, ["port: k26 and k27 of one host both take port 30000; each needs its own"]),
+        ({"gpus": "0", "port": 30001}, {"gpus": "1"}, []),
+        ({"gpus": "0,1,2"}, {"gpus": "2,3,1", "port": "30001"}, ["gpus: k26 and k27 of one host both take GPU 1, 2; each"]),
+        ({"gpus": "0"}, {"port": 30001}, ["gpus: k26 and k27 of one host both take GPU 0; each"]),
+        ({}, {"gpus": "0", "port": 30001}, ["gpus: k26 and k27 of one host both take GPU 0; each"]),
+        ({}, {"port": 30001}, ["gpus: k26 and k27 of one host both take GPU 0 and all others; each"]),
+        ({"device": "cpu"}, {"device": "cpu", "port": 30001}, []),
+        ({"device": "cpu"}, {"port": 30001}, []),
+        ({"gpus": "0", "host": "10.0.0.1"}, {"gpus": "1", "host": "10.0.0.2"}, []),
+        ({"gpus": "0", "host": "0.0.0.0"}, {"gpus": "1", "host": "10.0.0.2"}, ["port: k26 and k27 of one host both take"]),
+        ({"gpus": "0", "host": "10.0.0.1"}, {"gpus": "1", "host": "::"}, ["port: k26 and k27 of one host both take"]),
+        ({"gpus": "0", "host": "10.0.0.1"}, {"gpus": "0", "host": "10.0.0.2"}, ["gpus: k26 and k27 of one host both"]),
+    ],
+)
+def test_two_instances_of_a_host_do_not_take_the_same(one, other, said):
+    found = collisions(one, other)
+    assert len(found) == len(said)
+    assert all(words in sentence for words, sentence in zip(said, found))
+
+
+def test_gpus_are_carried_by_the_variable_of_cuda():
+    made = make_plan(gpus="0,GPU-5a1c0f1e-0000")
+    assert made.environment["CUDA_VISIBLE_DEVICES"] == "0,GPU-5a1c0f1e-0000"
+    assert "gpus: declared 0, but it must be numbers or UUIDs with commas" in str(problems(gpus=0))
+    assert "gpus: declared '0 1'" in str(problems(gpus="0 1"))
+
+
+def test_what_is_benign_travels_with_the_plan():
+    tree = "--speculative-draft-window-size has no effect with speculative_algorithm=DDTREE"
+    assert tree in make_plan().benign
+    assert tree not in eagle().benign
+    assert plan.Plan.from_dict(make_plan().to_dict()).benign == make_plan().benign

@@ -1,7 +1,7 @@
 """A slow load told from a hang, by what its processes read, hold and compute."""
 
 import pytest
-from ansible.module_utils.sglang_proof.progress import QUIET, Watch
+from ansible.module_utils.sglang_proof.progress import FRUITLESS, QUIET, Watch
 
 IDLE = {"7": [0, 50_000_000, 3.0]}
 
@@ -71,3 +71,19 @@ def test_the_next_slice_goes_on_where_the_last_ended():
 def test_another_start_begins_anew():
     watched, now = watch(IDLE, IDLE, IDLE)
     assert Watch("i2", now, watched.to_dict()).quiet_for(now) == 0
+
+
+def test_computing_of_which_nothing_comes_is_suspected():
+    watched, now = watch({"7": [0, 0, 0.0]}, {"7": [0, 0, 80.0]}, every=FRUITLESS)
+    assert watched.quiet_for(now) == 0
+    assert watched.fruitless_for(now) == FRUITLESS
+    assert watched.describe(now) == f"0.4 CPUs busy, and nothing read, taken or said for {FRUITLESS} s: a hang?"
+    watched.heard(now)
+    assert watched.fruitless_for(now) == 0
+    assert watched.describe(now) == "0.4 CPUs busy"
+
+
+@pytest.mark.parametrize("moved", [[1, 0, 80.0], [0, 1_000_000, 80.0]])
+def test_a_byte_read_or_a_megabyte_taken_comes_of_it(moved):
+    watched, now = watch({"7": [0, 0, 0.0]}, {"7": moved}, every=FRUITLESS)
+    assert watched.fruitless_for(now) == 0

@@ -422,3 +422,50 @@ def test_a_declared_floor_that_could_not_be_asked_is_not_passed_over():
     host.get = silent
     wanted = startup.Demands(generate=False, acceptance={"floor": 2.0, "tokens": 256})
     assert "acceptance: declared at least 2.0, the evidence cannot be read" in failure(host, demands=wanted)
+
+
+DROPPED = {"MESSAGE": "Suppressed 9 messages from sglang-k26.service", "N_DROPPED": "9"}
+
+
+def test_what_was_lost_before_ready_could_be_a_forbidden_line():
+    echoed, drafted, pooled, ready = start_lines(PLAN)
+    host = FakeHost(PLAN, [echoed, drafted, pooled, DROPPED, ready])
+    said = failure(host)
+    assert "forbidden line: declared none, the evidence cannot be read (effective hop, unreadable)" in said
+    assert "Suppressed 9 messages from sglang-k26.service" in said
+    assert "LogRateLimitIntervalUSec" in said
+
+
+def test_what_was_lost_before_ready_is_no_matter_where_no_line_is_forbidden():
+    plan = with_alarms(PLAN)
+    host = FakeHost(plan, [*start_lines(PLAN)[:3], DROPPED, READY_LINE])
+    assert startup.prove(host, plan, UNIT_PATH, until=host.clock() + LATER)
+
+
+def test_what_was_lost_after_ready_is_shown_and_passes():
+    host = FakeHost(PLAN, [*start_lines(PLAN), DROPPED])
+    proved = prove(host)
+    kept = hearing.keep(PLAN, proved)
+    host.invocations["i1"] = [DROPPED]  # later the ready line is gone
+    for outcome in (proved, prove(host, kept=kept)):
+        rows = verdict.table(PLAN, outcome.verdicts, title="", passed=True)["rows"]
+        ((name, _, _, _, kind, where),) = [row for row in rows if row[0] == "forbidden line"]
+        assert kind == "unreadable*"
+        assert "Suppressed 9 messages" in where
+
+
+def test_a_hang_that_computes_is_suspected_first_and_believed_late():
+    host = FakeHost(PLAN, [echo_line(PLAN), "[2026-11-29 14:16:01 TP3] sglang is using nccl==2.28.9"])
+    host.usages = lambda now: {"7": [0, 0, 8 * now]}
+    pending = prove(host, seconds=250, demands=demands(stall=60, spin=280))
+    assert "7.8 CPUs busy, and nothing read, taken or said for" in pending.moves
+    assert pending.moves.endswith("s: a hang?")
+    said = failure(host, resume=pending.resume, demands=demands(stall=60, spin=280))
+    assert "hangs: it computes and does not get on for 280 s (limit 280 s), no byte read, no memory taken" in said
+    assert "nccl==2.28.9" in said and "sglang_service_spin_timeout" in said
+
+
+def test_computing_alone_is_no_hang_where_no_limit_is_declared():
+    host = FakeHost(PLAN, [echo_line(PLAN)])
+    host.usages = lambda now: {"7": [0, 0, 8 * now]}
+    assert isinstance(prove(host, demands=demands(stall=60)), startup.Pending)

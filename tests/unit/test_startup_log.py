@@ -511,3 +511,54 @@ def test_long_lines_are_read_in_linear_time(shape):
     read(noise, f"{STAMP}server_args={{{noise}", STAMP + DRAFT + noise, f"100%{noise}{STAMP}{noise}").failure()
     mixed = "".join(random.Random(0).choices(shape + "'\" =,<([", k=200_000))
     read(f"{STAMP}server_args={{'a': {mixed}")
+
+
+def test_a_line_that_only_looks_like_an_alarm_is_none():
+    log = StartupLog((), alarming=("the window is ignored",), benign=("by design",))
+    for line in ("x: the window is ignored by design", "x: the window is ignored here", "the window is ignored, too"):
+        log.add(Record(STAMP + line))
+    assert {text: record.text for text, record in log.alarms.items()} == {
+        "the window is ignored": STAMP + "x: the window is ignored here"
+    }
+    log.add(Record(STAMP + "x is disabled because of y, by design"))
+    assert log.overrides == []
+
+
+def test_what_was_lost_before_the_ready_line_is_told_from_what_was_lost_later():
+    lost, dropped = Record(None, problem="null"), Record("Suppressed 9 messages from x", origin="journald")
+    assert read(lost, STAMP + READY, dropped).gaps == [(lost, True), (dropped, False)]
+
+
+# As Linux 6.1 writes them.
+CHOSEN = (
+    "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/system.slice/sglang-k26.service,"
+    "task_memcg=/one/system.slice/sglang-k26.service,task=sglang::schedul,pid={pid},uid=997"
+)
+KILLED = "Memory cgroup out of memory: Killed process {pid} (sglang::schedul) total-vm:218564kB, anon-rss:30464kB"
+
+
+def killed(pid, at=None):
+    return [Record(text.format(pid=pid), origin="kernel", time=at) for text in (CHOSEN, KILLED)]
+
+
+def of(unit, *records):
+    log = read(*records)
+    log.unit = unit
+    return log.failure().kind
+
+
+def test_a_process_that_never_logged_is_known_by_its_control_group():
+    exited = Record("sglang-k26.service: Main process exited, status=9/KILL", origin="manager", time=100.0)
+    assert of("sglang-k26.service", exited, *killed(4711)) == "killed_by_kernel"
+    assert of("sglang-k26.service", exited, *killed(4711, at=99.9)) == "killed_by_kernel"
+    assert of("sglang-k2.service", exited, *killed(4711)) == "exited", "another unit's process"
+    assert of(None, exited, *killed(4711)) == "exited", "nobody knows whose unit this log is of"
+    assert of("sglang-k26.service", exited, *killed(4711, at=200.0)) == "exited", "a later start was killed"
+
+
+@pytest.mark.parametrize("line", ["Worker. budget=8, topk=4", "Worker. budget=8", "Worker. budget=8, topk=4, window=2048"])
+def test_a_line_without_its_last_field_is_cut(line):
+    log = StartupLog({"Worker.": "window"})
+    log.add(Record(line))
+    (statement,) = log.statements["Worker."]
+    assert bool(statement.problem) == ("window" not in line)

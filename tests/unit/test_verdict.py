@@ -516,3 +516,28 @@ def test_what_the_engine_does_not_answer_did_not_change():
 def test_a_unit_without_a_user_runs_as_root():
     said = sentence(unit=replace(HOST.running, user=""))
     assert said.startswith("user: declared sglang, found root (unit hop, differs).")
+
+
+def test_a_drop_in_that_changes_neither_command_nor_environment_is_named_and_passes():
+    paths = ("/etc/systemd/system/sglang-k26.service.d/paths.conf", "/etc/systemd/system/service.d/all.conf")
+    verdicts = v.judge(PLAN, evidence(unit=replace(HOST.running, drop_in_paths=paths)))
+    assert v.first_broken(verdicts) is None
+    rows = v.table(PLAN, verdicts, title="", passed=True)["rows"]
+    assert [row[1:5] for row in rows if row[0] == "drop-in"] == [["none", "-", path, "differs*"] for path in paths]
+    assert [x.verdict for x in verdicts if x.setting == "unit"] == ["match"]
+
+
+@pytest.mark.parametrize(
+    "severities, early, passes",
+    [(("critical", "warning"), True, False), (("warning",), True, True), (("critical",), False, True)],
+)
+def test_what_was_lost_weighs_as_much_as_what_it_could_have_been(severities, early, passes):
+    plan = with_alarms(PLAN, forbidden=[{"text": s, "severity": s, "reason": s} for s in severities])
+    gap = v.Said({"before_ready": early}, "journal 14:03:12", problem="Suppressed 9 messages")
+    (verdict,) = [x for x in v.judge(plan, evidence(gap=gap)) if x.setting == "forbidden line"]
+    assert (verdict.verdict, verdict.passes, verdict.where) == (
+        "unreadable",
+        passes,
+        "journal 14:03:12: Suppressed 9 messages",
+    )
+    assert v.first_broken(v.judge(with_alarms(PLAN), evidence(gap=gap))) is None

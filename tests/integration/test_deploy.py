@@ -11,6 +11,7 @@ from deployment import INVENTORY
 UNIT_FILE = "/etc/systemd/system/sglang-k26.service"
 DROP_IN = "/etc/systemd/system/sglang-k26.service.d/old.conf"
 WINDOW = "--speculative-draft-window-size"
+WINDOW_OF_0_5_11 = "--speculative-dflash-draft-window-size"
 KEY = "sk-7Hq2never-printed"
 IGNORES_THE_WINDOW = f"""
 import sys
@@ -289,7 +290,7 @@ def test_another_release_is_one_variable_away_and_so_is_the_way_back(deployment)
 
     run = deployment.proves(deployment.deploy("-e", "sglang_version=0.5.11"))
     assert run.row("window") == ["2048", "2048", "2048", "match"]
-    assert "--speculative-dflash-draft-window-size 2048" in deployment.shell(f"cat {UNIT_FILE}")
+    assert f"{WINDOW_OF_0_5_11} 2048" in deployment.shell(f"cat {UNIT_FILE}")
 
     run = deployment.proves(deployment.deploy())
     assert "SGLang 0.5.13" in run.output
@@ -314,18 +315,18 @@ RESOLVE = """
     - name: Put the plan for a GPU host to each engine's own resolver
       sglang_plan:
         instance: k26
-        settings: "{{ sglang_service_settings | combine({'device': 'cuda', 'window': item.1}) }}"
-        facts: "{{ item.0.facts }}"
-        python: "/opt/sglang/{{ item.0.item }}/bin/python"
+        settings: "{{ sglang_service_settings | combine({'device': 'cuda'}) }}"
+        facts: "{{ item.facts }}"
+        python: "/opt/sglang/{{ item.item }}/bin/python"
         user: sglang
-      loop: "{{ engines.results | product([2048, none]) }}"
-      loop_control: {label: "{{ item.0.item }} {{ item.1 }}"}
+      loop: "{{ engines.results }}"
+      loop_control: {label: "{{ item.item }}"}
       register: plans
     - name: Print what came of it
       ansible.builtin.debug:
-        msg: "{{ item.item.0.item }} {{ item.item.1 or 'none' }} {{ item.dry_hop }} {{ item.plan.argv | select('search', 'window') | join }}"
+        msg: "{{ item.plan.release }} {{ item.dry_hop }} {{ item.plan.argv | select('search', 'window') | first }}"
       loop: "{{ plans.results }}"
-      loop_control: {label: ""}
+      loop_control: {label: "{{ item.plan.release }}"}
 """
 
 
@@ -333,12 +334,8 @@ def test_four_releases_resolve_their_plan_to_what_is_declared(deployment, tmp_pa
     """On this machine without a GPU; a resolver that made something else of one setting would fail its plan."""
     (tmp_path / "resolve.yml").write_text(RESOLVE)
     run = deployment.proves(deployment.playbook(tmp_path / "resolve.yml"))
-    assert [line.split("msg: ")[1].rstrip() for line in run.output.splitlines() if "msg: " in line] == [
-        f"{release} {window} asked {flag if window == '2048' else ''}".rstrip()
-        for release in ("0.5.11", "0.5.13", "0.5.19", "0.5.23")
-        for flag in ["--speculative-dflash-draft-window-size" if release == "0.5.11" else WINDOW]
-        for window in ("2048", "none")
-    ]
+    told = [line.split("msg: ")[1].strip() for line in run.output.splitlines() if "msg: " in line]
+    assert told == [f"0.5.11 asked {WINDOW_OF_0_5_11}", *(f"{r} asked {WINDOW}" for r in ("0.5.13", "0.5.19", "0.5.23"))]
 
 
 def test_a_key_is_in_no_output_and_in_no_file_that_is_kept(deployment):
@@ -386,8 +383,11 @@ def test_two_instances_stand_side_by_side(deployment, tmp_path):
     assert run.changed == 0
 
     # Whose port a declared neighbour still holds: that is no unit that could be replaced.
-    swapped = together.replace("{name: k26}, {name: k27, settings: {port: 30001}}", "{name: k26, settings: {port: 30001}}, {name: k27}")
-    (tmp_path / "hosts.yml").write_text(swapped)
+    declared, swapped = (
+        "[{name: k26}, {name: k27, settings: {port: 30001}}]",
+        "[{name: k26, settings: {port: 30001}}, {name: k27}]",
+    )
+    (tmp_path / "hosts.yml").write_text(together.replace(declared, swapped))
     run = deployment.deploy("-e", "instance=k27", "-e", "sglang_service_adopt=true", inventory=tmp_path)
     assert run.status == 2
     assert "port 30000 of sglang-k27.service is held by python (pid" in " ".join(run.output.split())

@@ -303,5 +303,7 @@ def test_its_cut_lines_are_known_by_the_last_field_that_the_installed_engine_pri
 
 
 def test_its_harmless_lines_are_no_alarms(read):
-    rules = read(HOUSE.replace("    can_be_off: true\n", "    can_be_off: true\n    benign: [window is ignored in warm-up]\n"))
+    rules = read(
+        HOUSE.replace("    can_be_off: true\n", "    can_be_off: true\n    benign: [window is ignored in warm-up]\n")
+    )
     assert "window is ignored in warm-up" in house_plan(rules).benign

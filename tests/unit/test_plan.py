@@ -506,7 +506,9 @@ def test_settings_that_hide_all_others_are_named_as_the_cause(raw, known):
     with pytest.raises(plan.Refused) as refused:
         plan.declared(raw)
     (problem,) = refused.value.problems
-    assert problem.startswith(f"model: not declared (declared is {known}). A host's or group's own sglang_service_settings hides")
+    assert problem.startswith(
+        f"model: not declared (declared is {known}). A host's or group's own sglang_service_settings hides"
+    )
     assert "sglang_service_<setting>" in problem
 
 
@@ -545,7 +547,7 @@ def collisions(one, other):
 def test_two_instances_of_a_host_do_not_take_the_same(one, other, said):
     found = collisions(one, other)
     assert len(found) == len(said)
-    assert all(words in sentence for words, sentence in zip(said, found))
+    assert all(words in sentence for words, sentence in zip(said, found, strict=True))
 
 
 def test_gpus_are_carried_by_the_variable_of_cuda():

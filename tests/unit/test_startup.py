@@ -449,7 +449,7 @@ def test_what_was_lost_after_ready_is_shown_and_passes():
     host.invocations["i1"] = [DROPPED]  # later the ready line is gone
     for outcome in (proved, prove(host, kept=kept)):
         rows = verdict.table(PLAN, outcome.verdicts, title="", passed=True)["rows"]
-        ((name, _, _, _, kind, where),) = [row for row in rows if row[0] == "forbidden line"]
+        ((_, _, _, _, kind, where),) = [row for row in rows if row[0] == "forbidden line"]
         assert kind == "unreadable*"
         assert "Suppressed 9 messages" in where
 

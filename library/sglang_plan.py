@@ -53,7 +53,7 @@ options:
   beside:
     description:
       - Settings of the other instances of this host, name of the instance to settings. What an instance has alone (its port,
-        its GPUs) none of them may declare too. Looked at without O(facts).
+        its GPUs) none of them may declare too. Looked at without O(python).
     type: dict
     default: {}
   contract:

@@ -173,7 +173,7 @@ def _go_back(host, options, lease, token):
     if back.plan is None:
         raise Stopped(back.did)
     print(back.did, flush=True)
-    outcome, demands = None, startup.Demands(key=_key(back.plan), hold=5, stall=300)
+    outcome, demands = None, startup.Demands(key=_key(back.plan), hold=5, stall=300, spin=900)
     while outcome is None or isinstance(outcome, startup.Pending):
         resume = outcome.resume if outcome else None
         if outcome and outcome.seconds > options.timeout:

@@ -164,8 +164,8 @@ def _insist_on_algorithm(raw, contract):
 def _no_model(values):
     known = ", ".join(values) or "nothing"
     return (
-        f"model: not declared (declared is {known}). A host's or group's own sglang_service_settings hides all of the others'; "
-        "declare a single setting there as sglang_service_<setting>"
+        f"model: not declared (declared is {known}). A host's or group's own sglang_service_settings hides all of the "
+        "others'; declare a single setting there as sglang_service_<setting>"
     )
 
 

@@ -307,20 +307,13 @@ RESOLVE = """
         name: sglang_engine
       vars: {sglang_version: "{{ item }}"}
       loop: &releases [0.5.11, 0.5.13, 0.5.19, 0.5.23]
-    - name: Read each engine
-      sglang_engine_facts:
-        python: "/opt/sglang/{{ item }}/bin/python"
-      loop: *releases
-      register: engines
     - name: Put the plan for a GPU host to each engine's own resolver
       sglang_plan:
         instance: k26
         settings: "{{ sglang_service_settings | combine({'device': 'cuda'}) }}"
-        facts: "{{ item.facts }}"
-        python: "/opt/sglang/{{ item.item }}/bin/python"
+        python: "/opt/sglang/{{ item }}/bin/python"
         user: sglang
-      loop: "{{ engines.results }}"
-      loop_control: {label: "{{ item.item }}"}
+      loop: *releases
       register: plans
     - name: Print what came of it
       ansible.builtin.debug:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,4 +14,5 @@ sys.path.insert(0, str(ROOT))
 ansible.module_utils.__path__.append(str(ROOT / "module_utils"))
 
 settings.register_profile("project", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("project")
+settings.register_profile("mutation", settings.get_profile("project"), max_examples=20)  # thousands of runs
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "project"))

@@ -35,7 +35,7 @@ class Log(StartupLog):
     """The start-up log of one invocation, fed with lines of the journal."""
 
     def __init__(self, plan):
-        heads = {w["head"]: w["last"] for e in plan.expectations for w in e.witnesses if w["source"] == "line"}
+        heads = {w["head"]: w.get("last") for e in plan.expectations for w in e.witnesses if w["source"] == "line"}
         super().__init__(heads, alarming(plan), plan.benign)
         self.unit = plan.unit
         self._decoder = Decoder()

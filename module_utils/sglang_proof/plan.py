@@ -156,8 +156,8 @@ def _insist_on_algorithm(raw, contract):
             return
         except BadValue:
             known.update(dict.fromkeys(entry.type.words))
-    nearest = difflib.get_close_matches(str(raw).upper(), known, 1)
-    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    nearest = next(iter(difflib.get_close_matches(str(raw).upper(), known)), None)
+    hint = f"; did you mean {nearest}?" if nearest else ""
     raise Refused([f"spec_algorithm: declared {_brief(raw)}, but it must be one of {', '.join(known)}, or none{hint}"])
 
 

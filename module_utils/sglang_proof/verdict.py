@@ -264,7 +264,7 @@ def _unheard(plan, evidence):
         return
     severity = "critical" if evidence.gap.fields["before_ready"] and "critical" in severities else "warning"
     where = f"{evidence.gap.where}: {evidence.gap.problem}"
-    mend = f"systemctl restart {plan.unit} on the host, where systemctl show -p LogRateLimitIntervalUSec says 0 of it"
+    mend = f"systemctl cat {plan.unit} on the host: LogRateLimitIntervalSec=0 must win; then systemctl restart {plan.unit}"
     yield Verdict("forbidden line", "effective", UNREADABLE, "none", None, where, severity, next=mend)
 
 

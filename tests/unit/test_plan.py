@@ -493,7 +493,13 @@ def test_a_revision_of_a_directory_is_noted_as_inert():
 
 @pytest.mark.parametrize(
     "algorithm, hint",
-    [("DFLSH", "; did you mean DFLASH?"), ("dflsh", "; did you mean DFLASH?"), ("", ""), (5, "")],
+    [
+        ("EAGLE33", "; did you mean EAGLE3?"),
+        ("DFLSH", "; did you mean DFLASH?"),
+        ("dflsh", "; did you mean DFLASH?"),
+        ("", ""),
+        (5, ""),
+    ],
 )
 def test_an_unknown_algorithm_is_said_alone(algorithm, hint):
     known = "DFLASH, DDTREE, EAGLE, EAGLE3, NEXTN, STANDALONE, NGRAM"

@@ -433,7 +433,7 @@ def test_what_was_lost_before_ready_could_be_a_forbidden_line():
     said = failure(host)
     assert "forbidden line: declared none, the evidence cannot be read (effective hop, unreadable)" in said
     assert "Suppressed 9 messages from sglang-k26.service" in said
-    assert "LogRateLimitIntervalUSec" in said
+    assert "LogRateLimitIntervalSec=0 must win" in said
 
 
 def test_what_was_lost_before_ready_is_no_matter_where_no_line_is_forbidden():

@@ -189,7 +189,8 @@ def installed():
 def command_line():
     """What the boot loader's configuration says, as the running kernel's own command line."""
     try:
-        return re.search(r"^\s*linux\s+(.*)$", Path("/boot/grub/grub.cfg").read_text(), re.M)[1]
+        line = re.search(r"^\s*linux\s+(.*)$", Path("/boot/grub/grub.cfg").read_text(), re.M)[1]
+        return line.replace("\\;", ";")  # a bare one would end the command
     except OSError:
         return f"/boot/vmlinuz-{os.uname().release} root=/dev/sda1 ro quiet"
 

@@ -127,20 +127,21 @@ EXAMPLES = r"""
 
 RETURN = r"""
 findings:
-  description: "All findings: name, severity, declared, found, where, next, gpu (address), waived (until and why, or null)."
+  description: >-
+    Warnings and waived findings: name, severity, declared, found, where, next, gpu (address), waived (until and why).
   type: list
   elements: dict
-  returned: unless count is 0
+  returned: success, unless count is 0
 all_reduce:
   description: "For each number of ranks, measured in this boot: ranks, seconds, latency_us, bus_gb_per_s."
   type: list
   elements: dict
-  returned: unless count is 0
+  returned: success, unless count is 0
 notes:
   description: What the gate did not look at, and why.
   type: list
   elements: str
-  returned: always
+  returned: success
 """
 
 import datetime
@@ -225,22 +226,18 @@ def main():
         more, more_waived = gate.waive(found, waivers)
         standing, waived = standing + more, waived + more_waived
     report(module, standing, waived, notes)
+    critical = [finding for finding in standing if finding.severity == gate.CRITICAL]
+    if critical:
+        names = ", ".join(dict.fromkeys(finding.name for finding in critical))
+        text = "\n".join(finding.sentence() for finding in critical)
+        waiver = f"gpu_host_waivers: [{{finding: {critical[0].name}, reason: …, until: YYYY-MM-DD}}]"
+        module.fail_json(msg=f"This host is not fit for an engine: {names}.\n{text}\nTo accept one until a day: {waiver}")
     result = {
         "findings": [{**finding._asdict(), "waived": None} for finding in standing]
         + [{**f._asdict(), "waived": f"until {w.until}: {w.reason}"} for f, w in waived],
         "all_reduce": after.all_reduce.get("measured", []),
         "notes": notes,
     }
-    critical = [finding for finding in standing if finding.severity == gate.CRITICAL]
-    if critical:
-        names = ", ".join(dict.fromkeys(finding.name for finding in critical))
-        text = "\n".join(finding.sentence() for finding in critical)
-        waive = (
-            f"To accept one until a day: gpu_host_waivers: [{{finding: {critical[0].name}, reason: …, until: YYYY-MM-DD}}]"
-        )
-        module.fail_json(
-            msg=f"This host is not fit for an engine ({names}). Nothing was changed.\n{text}\n{waive}", **result
-        )
     keep(module, state, after, result)
 
 

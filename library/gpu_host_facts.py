@@ -91,8 +91,9 @@ facts:
       description: >-
         The NVIDIA GPUs on the PCI bus, by address, whether a driver sees them or not: address, device (V(2bb5)),
         subsystem, model, numa_node, kernel_driver, iommu (V(disabled), V(passthrough), V(translated), V(unknown)),
-        bar1_mib, kind, link (speed, speed_max in GT/s, width, width_max in lanes; speed falls when the card is idle),
-        acs, aer (correctable, nonfatal, fatal since boot), bridges (addresses, root port first), and smi.
+        bar1_mib, kind (V(endpoint), or V(lost) where it has fallen off the bus), link (speed, speed_max in GT/s, width,
+        width_max in lanes; speed falls when the card is idle), acs, aer (correctable, nonfatal, fatal since boot), bridges
+        (addresses, root port first), and smi.
       type: list
       elements: dict
       contains:

@@ -125,7 +125,8 @@ class _Reader:
                 f"{path}/{name}" for name in ("current_link_speed", "max_link_speed", "current_link_width", "max_link_width")
             )
             read = {"kind": UNKNOWN, "link": pci.parse_sysfs_link(*map(self.text, link))}
-            read["acs"] = self.cannot(f"acs of {address}", f"/{path}/config: {NEEDS_ROOT}")
+            why = NEEDS_ROOT if len(config) <= 64 else f"ends after {len(config)} bytes (no MMCONFIG)"
+            read["acs"] = self.cannot(f"acs of {address}", f"/{path}/config: {why}")
         aer = {kind: self.aer(path, kind) for kind in ("correctable", "nonfatal", "fatal")}
         above = pci.bridges_above(os.path.realpath(self.path(path)))
         return {"address": address, "bridges": above, **read, "aer": aer}

@@ -70,7 +70,7 @@ def parse_sb_state(text):
         return "disabled"
     if "secureboot enabled" in said:
         return "enabled"
-    if "not supported" in said:
+    if "not supported" in said or "doesn't support" in said:
         return "none"
     return "unknown"
 

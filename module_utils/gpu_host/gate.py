@@ -187,6 +187,11 @@ def _records(facts, declared, known):
         if not (kind == "needs open module" and (facts["driver"]["loaded"] or {}).get("open")):
             yield Finding("gpu_lost", CRITICAL, "none since boot", f'"{record["text"]}"', where, hints[kind], address)
     for device in [*facts["gpus"], *facts["bridges"]]:
+        if device["kind"] == "lost":
+            place = f"/sys/bus/pci/devices/{device['address']}/config"
+            yield Finding(
+                "gpu_lost", CRITICAL, "on the bus", "only ones read from it", place, hints["fallen"], device["address"]
+            )
         for severity, level in (("fatal", CRITICAL), ("nonfatal", WARNING)):
             if device["aer"][severity]:
                 found = f"{device['aer'][severity]} uncorrected errors ({severity})"

@@ -27,7 +27,7 @@ _FROM = re.compile(rf"(?:received: |from )({_BDF})")
 _OTHERS = (
     ("fallen", re.compile(rf"NVRM: (?:The )?(?:NVIDIA )?GPU (?:at )?(?:PCI:)?({_BDF}).*fallen off the bus")),
     ("init failed", re.compile(rf"NVRM: GPU ({_BDF}): RmInitAdapter failed")),
-    ("needs open module", re.compile(rf"NVRM: .*?({_BDF}).*requires use of the NVIDIA open kernel modules", re.S)),
+    ("needs open module", re.compile(rf"NVRM: .*?({_BDF}).*requires use of the NVIDIA open kernel modules")),
     ("contained", re.compile(rf"({_BDF}): DPC: containment event")),
 )
 
@@ -43,11 +43,11 @@ def parse_journal(lines):
 
 
 def parse_kmsg(text):
-    """The same pairs of records of /dev/kmsg: "4,1234,5678901,-;message"; lines with a blank in front continue one."""
+    """The same pairs of records of /dev/kmsg: "4,1234,5678901,-;message". A line with a blank in front is no message."""
     for line in text.splitlines():
         head, mark, message = line.partition(";")
         if mark and not line.startswith(" "):
-            yield int(head.split(",")[2]) / 1e6, message
+            yield int(head.split(",")[2]) / 1e6, re.sub(r"\\x([0-9a-f]{2})", lambda hexed: chr(int(hexed[1], 16)), message)
 
 
 def read(records):
@@ -58,11 +58,16 @@ def read(records):
     fatal; others their ``kind``: fallen, init failed, needs open module, contained.
     """
     found = {"xids": [], "aer": [], "others": []}
-    for seconds, text in sorted(set(records)):
+    for seconds, text in sorted({(seconds, _one_line(message)) for seconds, message in records}):
         kind, record = _classify(text)
         if kind:
-            found[kind].append({"seconds": seconds, **record, "text": text.strip()})
+            found[kind].append({"seconds": seconds, **record, "text": text})
     return found
+
+
+def _one_line(message):
+    """NVIDIA's module writes some messages over several lines, each with its name in front."""
+    return " ".join(re.sub(r"\nNVRM:", " ", message).split())
 
 
 def _classify(text):

@@ -47,8 +47,11 @@ def parse_config(config):
     """Kind, link and ACS of a configuration space (bytes): {kind, link or None, acs or None}.
 
     ``link`` is {speed, speed_max (GT/s), width, width_max (lanes)} of the device's own link registers. ``acs`` lists the
-    names of the control bits that are set; None where the device has no ACS. Raises TooShort if the space was cut.
+    names of the control bits that are set; None where the device has no ACS. A device that has fallen off the bus reads as
+    ones: its kind is lost. Raises TooShort if the space was cut.
     """
+    if config[:4] == b"\xff\xff\xff\xff":
+        return {"kind": "lost", "link": None, "acs": None}
     express = _capability(config, _EXPRESS)
     if express is None:
         return {"kind": "conventional", "link": None, "acs": None}

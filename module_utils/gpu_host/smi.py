@@ -19,7 +19,12 @@ def parse(status, stdout, stderr=""):
     start, end = stdout.find("<nvidia_smi_log>"), stdout.find("</nvidia_smi_log>")
     if start < 0 or end < 0:
         return _failed(status, printed), {}, []
-    log = ElementTree.fromstring(stdout[start:end] + "</nvidia_smi_log>")
+    # names of processes come as they are, with a bare & in them
+    document = re.sub(r"&(?!(?:amp|lt|gt|quot|apos|#\d+);)", "&amp;", stdout[start:end]) + "</nvidia_smi_log>"
+    try:
+        log = ElementTree.fromstring(document)
+    except ElementTree.ParseError as error:
+        return _failed(status, f"a document that cannot be read: {error}"), {}, []
     gpus, processes = {}, []
     for element in log.findall("gpu"):
         gpu = _gpu(element)
@@ -103,18 +108,17 @@ def _processes(element, address):
     ]
 
 
+_SAYS_NOTHING = (
+    *("", "N/A", "Not Supported", "Unknown Error", "GPU is lost", "GPU requires reset", "ERR!"),
+    "Requested functionality has been deprecated",
+)
+
+
 def _text(element, *paths):
-    """The first of the elements that says something; N/A, [N/A], ERR! and the like say nothing."""
+    """The first of the elements that says something."""
     for path in paths:
         said = (element.findtext(path) or "").strip() if element is not None else ""
-        if said and said.strip("[]") not in (
-            "N/A",
-            "Not Supported",
-            "Unknown Error",
-            "GPU is lost",
-            "GPU requires reset",
-            "ERR!",
-        ):
+        if said.strip("[]") not in _SAYS_NOTHING:
             return said
     return None
 

@@ -250,7 +250,7 @@ class _Reader:
             records += kernel_log.parse_journal(journal[1].splitlines())
             sources.append("journal")
         if not sources:
-            self.cannot("kernel_log", f"/dev/kmsg and the journal: {NEEDS_ROOT}")
+            self.cannot("kernel_log", f"/dev/kmsg and the journal: {NEEDS_ROOT}, or there is neither")
         return {"sources": sources, **kernel_log.read(records)}
 
     def kmsg(self):

@@ -37,7 +37,7 @@ def parse_modinfo(text):
         "open": is_open(licence),
         "licence": licence,
         "file": fields.get("filename"),
-        "signer": fields.get("signer"),
+        "signer": fields.get("signer") or None,
     }
 
 

@@ -24,8 +24,9 @@ _KINDS = {0: "endpoint", 1: "endpoint", 4: "root port", 5: "upstream port", 6: "
 _SPEEDS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}  # GT/s, by the number of the supported link speed
 # ACS control bits in the order of the register, as lspci names them.
 _ACS_BITS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans")
-# With any of these a peer-to-peer request goes up to the root complex instead of straight to the other device.
-REDIRECTING = ("SrcValid", "ReqRedir", "CmpltRedir", "EgressCtrl")
+# With any of these a peer-to-peer request goes up to the root complex instead of straight to the other device. SrcValid
+# redirects nothing, and stays set where the kernel clears these (pci=disable_acs_redir).
+REDIRECTING = ("ReqRedir", "CmpltRedir", "EgressCtrl")
 
 GEN = {speed: number for number, speed in _SPEEDS.items()}
 
@@ -108,13 +109,13 @@ def _number(text, kind=float):
 def _capability(config, wanted):
     if not _word(config, 6) & _CAPABILITY_LIST:
         return None
-    at, seen = config[0x34] & ~3, set()
+    at, seen = _word(config, 0x34) & 0xFC, set()
     while at and at not in seen:
         seen.add(at)
         head = _word(config, at)
         if head & 0xFF == wanted:
             return at
-        at = head >> 8 & ~3
+        at = head >> 8 & 0xFC
     return None
 
 

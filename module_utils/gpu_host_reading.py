@@ -116,7 +116,7 @@ class _Reader:
 
     def device(self, path):
         address = path.rsplit("/", 1)[1]
-        config = self.bytes(f"{path}/config") or b""
+        config = self.bytes(f"{path}/config", f"acs of {address}") or b""
         try:
             read = pci.parse_config(config)
         except pci.TooShort:

@@ -76,6 +76,7 @@ def device(root, place, space, link, files):
     speed, speed_max, width, width_max = link
     directory = root / "sys/devices" / place
     put(directory / "config", space)
+    (directory / "config").chmod(0o600)  # the kernel shows others the first 64 bytes, which hold nothing of a link
     links = {"current_link_width": width, "max_link_width": width_max}
     speeds = {"current_link_speed": f"{GTS[speed]} GT/s PCIe", "max_link_speed": f"{GTS[speed_max]} GT/s PCIe"}
     ids = {"vendor": f"0x{space[1]:02x}{space[0]:02x}", "device": f"0x{space[3]:02x}{space[2]:02x}"}
@@ -215,9 +216,10 @@ def show(loaded):
 def main(step):
     if step == "boot":
         show(installed())
-        put(RUN / "proc/cmdline", f"BOOT_IMAGE={command_line()}")
-        (RUN / "proc/cmdline").rename("/run/fake-cmdline")  # not in the tree, which is made anew
-        subprocess.run(["mount", "--bind", "/run/fake-cmdline", "/proc/cmdline"], check=True)
+        shown = Path("/run/fake-cmdline")  # not in the tree, which is made anew
+        shown.write_text(f"BOOT_IMAGE={command_line()}\n")
+        if Path("/proc/cmdline").read_text() != shown.read_text():
+            subprocess.run(["mount", "--bind", shown, "/proc/cmdline"], check=True)
     else:
         show(json.loads((RUN / LOADED).read_text()))
 

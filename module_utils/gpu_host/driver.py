@@ -55,8 +55,8 @@ def parse_dkms(text):
     for line in text.splitlines():
         match = _DKMS.match(line.strip())
         if match:
-            note = match["note"].strip().strip("()")
-            found.append({**match.groupdict(), "note": note or None})
+            notes = dict.fromkeys(re.findall(r"\(([^)]*)\)", match["note"]))  # one for each of its modules
+            found.append({**match.groupdict(), "note": "; ".join(notes) or None})
     return found
 
 

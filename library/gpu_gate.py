@@ -267,6 +267,8 @@ def all_reduce(module, facts, declared, state):
     if not given:
         return [], None, kept
     ranks = [number for number in given["ranks"] if 2 <= number <= declared.count]
+    if not ranks:
+        return [], None, kept
     stands_for = {
         "boot": facts["boot"]["id"],
         "driver": facts["smi"]["driver_version"],

@@ -157,7 +157,7 @@ class _Reader:
         """disabled, passthrough or translated: how the kernel maps what this device reads and writes."""
         if not self.path(f"{path}/iommu_group").exists():
             return "disabled"
-        kind = self.text(f"{path}/iommu_group/type", f"iommu of {path}") or UNKNOWN
+        kind = self.text(f"{path}/iommu_group/type", f"iommu of {path.rsplit('/', 1)[1]}") or UNKNOWN
         return {"identity": "passthrough", "DMA": "translated", "DMA-FQ": "translated"}.get(kind, kind)
 
     def smi(self, gpus):

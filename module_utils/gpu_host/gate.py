@@ -131,7 +131,8 @@ def holders(facts: dict, declared: Declared) -> Iterator[dict]:
 def _unreadable(facts, declared, known):
     for what, why in facts["unknown"].items():
         if what != "dkms_key":  # matters under Secure Boot alone, and is named there
-            yield Finding("unreadable", CRITICAL, "readable", f"{what}: unknown", why, "run it as root: become: true")
+            hint = "run it as root (become: true); where root cannot read it either, look by hand and waive it"
+            yield Finding("unreadable", CRITICAL, "readable", f"{what}: unknown", why, hint)
 
 
 def _cards(facts, declared, known):
@@ -146,7 +147,8 @@ def _cards(facts, declared, known):
         )
         hint = f"{what}; then, or if it is meant so: gpu_host_count: {len(there)}"
         yield Finding("gpu_count", CRITICAL, f"{declared.count} cards", found, "/sys/bus/pci/devices", hint)
-    if facts["smi"]["state"] in ("ok", "no devices", "lost") and facts["driver"]["loaded"]:
+    # The closed module drives none of them, and is a finding itself.
+    if facts["smi"]["state"] in ("ok", "no devices", "lost") and (facts["driver"]["loaded"] or {}).get("open"):
         for gpu in facts["gpus"]:
             if gpu["smi"] is None:
                 said = facts["smi"]["message"] or "it is not in the list"
@@ -182,9 +184,12 @@ def _records(facts, declared, known):
         "needs open module": f"{PROVISION} installs the open module",
         "contained": "power-cycle the host; if it comes back, look at the riser or the slot",
     }
+    explained = {(record["address"], "fallen") for record in log["xids"] if record["code"] == 79}
+    if (facts["driver"]["loaded"] or {}).get("open"):
+        explained |= {(record["address"], "needs open module") for record in log["others"]}
     last = {(record["address"], record["kind"]): record for record in log["others"]}
     for (address, kind), record in last.items():
-        if not (kind == "needs open module" and (facts["driver"]["loaded"] or {}).get("open")):
+        if (address, kind) not in explained:
             yield Finding("gpu_lost", CRITICAL, "none since boot", f'"{record["text"]}"', where, hints[kind], address)
     for device in [*facts["gpus"], *facts["bridges"]]:
         if device["kind"] == "lost":
@@ -209,7 +214,8 @@ def _xids(xids, where):
         if severity is None or (code == 154 and record["action"] == "None"):
             continue
         count = sum(1 for other in xids if (other["address"], other["code"]) == (address, code))
-        found = f'Xid {code}, {meaning}, {count} times, last "{record["text"]}"'
+        often = "once" if count == 1 else f"{count} times, last"
+        found = f'Xid {code}, {meaning}, {often} "{record["text"]}"'
         hint = (
             "reboot the host (79, 119 and 154 may need a power cycle), and read NVIDIA's page on this Xid if it comes back"
         )
@@ -495,6 +501,12 @@ def read_waivers(declared: Iterable[dict], today: datetime.date) -> list[Waiver]
             said += [f"with {', '.join(unknown)}, which it has not"] if unknown else []
             problems.append(f"{place}: {' and '.join(said)}; an entry has finding, reason, until and, for one card, gpu")
             continue
+        if fields.get("gpu"):
+            try:
+                fields["gpu"] = pci.address(fields["gpu"])
+            except ValueError as error:  # unquoted, YAML takes 0000:41:00.0 for a number
+                problems.append(f'{place}: gpu: {error}; write it in quotes, "0000:41:00.0"')
+                continue
         waiver = Waiver(**fields)
         if waiver.finding not in FINDINGS:
             problems.append(f"{place}: finding {waiver.finding} is unknown; there are {', '.join(FINDINGS)}")

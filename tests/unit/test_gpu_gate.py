@@ -75,13 +75,18 @@ FAULTS = [
     (
         {"kernel_log": [f"{XID}79, GPU has fallen off the bus."]},
         "xid (0000:41:00.0)",
-        ["Xid 79, fallen off the bus"],
+        ["Xid 79, fallen off the bus, once"],
     ),
     ({"kernel_log": [f"{XID}119, Timeout after 6s"] * 3}, "xid (0000:41:00.0)", ["Xid 119, its firmware (GSP)", "3 times"]),
     (
         {"kernel_log": [f"{XID}154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"]},
         "xid (0000:41:00.0)",
         ["Xid 154, asks for recovery", "Node Reboot Required"],
+    ),
+    (
+        {"kernel_log": [f"{XID}79, GPU has fallen off the bus.", "NVRM: GPU 0000:41:00.0: GPU has fallen off the bus."]},
+        "xid (0000:41:00.0)",
+        ["Xid 79"],
     ),
     (
         {"kernel_log": ["NVRM: GPU 0000:81:00.0: RmInitAdapter failed! (0x62:0x40:2477)"]},
@@ -161,9 +166,8 @@ def test_the_closed_module_is_named_once_and_without_the_cards_that_it_does_not_
     stage.loaded = {**LOADED, "open": False}
     stage.kernels = {KERNEL: modinfo(licence="NVIDIA")}
     stage.programs["nvidia-smi"] = (6, "No devices were found", "")
-    findings = judged(stage)
-    assert names(findings)[-1] == "driver_closed"
-    assert findings[-1].found == "the closed one is loaded"
+    (finding,) = judged(stage)
+    assert (finding.name, finding.found) == ("driver_closed", "the closed one is loaded")
 
 
 @pytest.mark.parametrize("library, on_disk", [(OTHER, VERSION), (OTHER, OTHER), (VERSION, OTHER)])
@@ -322,6 +326,7 @@ def test_a_waiver_without_a_card_holds_for_all(stage):
         ({"reason": ""}, ["without reason"]),
         ({"finding": "linkwidth"}, ["finding linkwidth is unknown; there are unreadable, gpu_count"]),
         ({"card": 3}, ["with card, which it has not"]),
+        ({"gpu": 2460.0}, ["gpu: '2460.0' is no PCI address; write it in quotes"]),
     ],
 )
 def test_a_waiver_that_does_not_hold_is_an_error(change, words):

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
-import sys
 
 import pytest
-from deployment import INVENTORY, ROOT, Deployment, hosts
+from deployment import INVENTORY, Deployment, hosts, python
 
 DRIVER = "580.95.05"
 MODULE = "/lib/modules/$(uname -r)/updates/dkms/nvidia.ko"
@@ -64,8 +62,7 @@ def words(run):
 @pytest.fixture(scope="module")
 def cards():
     """The layer of a host with cards and an installed driver."""
-    build = [sys.executable, "-m", "testhosts.fake_gpu", "--driver", DRIVER]
-    return subprocess.run(build, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    return python("testhosts.fake_gpu", "--driver", DRIVER).strip()
 
 
 @pytest.fixture(scope="module")
@@ -278,9 +275,9 @@ def test_the_old_engines_own_memory_stops_no_deployment_and_a_sick_host_does(eng
 
 def test_an_all_reduce_that_hangs_is_killed_at_its_deadline_and_nothing_of_it_is_left(engine):
     start = engine.start()
-    python = "/opt/sglang/0.5.13/bin/python"
+    interpreter = "/opt/sglang/0.5.13/bin/python"
     engine.shell(f"""
-        printf '#!/bin/sh\n[ "$RANK" = 1 ] && exec sleep 7654\nexec {python} "$@"\n' >/opt/hanging
+        printf '#!/bin/sh\n[ "$RANK" = 1 ] && exec sleep 7654\nexec {interpreter} "$@"\n' >/opt/hanging
         chmod 755 /opt/hanging""")
     hanging = {**ON_CPUS, "gpu_host_all_reduce_python": "/opt/hanging", "gpu_host_all_reduce_timeout": 15}
     run = engine.deploy("-e", json.dumps({**hanging, "gpu_host_all_reduce_ranks": [2]}))
@@ -290,5 +287,5 @@ def test_an_all_reduce_that_hangs_is_killed_at_its_deadline_and_nothing_of_it_is
         in words(run)
     )
     assert "IOMMU passthrough, ACS off, uvm_disable_hmm N" in words(run)
-    assert engine.shell("pgrep --full 'sleep 7654|all_reduce.py' || true") == ""
+    assert engine.shell("pgrep --full 'sleep [7]654|all_[r]educe.py' || true") == ""
     assert engine.start() == start

@@ -207,7 +207,8 @@ class _Reader:
             return None
         answer = self.run(("modinfo", "-k", kernel, "nvidia"))
         if answer is None:
-            return self.cannot(f"module of {kernel}", "modinfo is not installed (package kmod)")
+            self.cannot(f"module of {kernel}", "modinfo is not installed (package kmod)")
+            return None
         return driver.parse_modinfo(answer[1])
 
     def parameters(self, module):

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from ansible.module_utils import gpu_host_reading
 from ansible.module_utils.gpu_host import gate
 from gpu_stage import KERNEL, LOADED, VERSION, Stage, modinfo
 
@@ -291,6 +292,13 @@ def test_what_root_alone_may_read_is_unknown_and_never_taken_for_good(stage):
     (finding,) = gate.judge(facts, EIGHT)
     assert (finding.name, finding.severity) == ("unreadable", gate.CRITICAL)
     assert "acs of 0000:00:01.1: unknown" in finding.found
+
+
+def test_a_host_without_the_programs_to_ask_is_named_for_that(stage):
+    stage.facts()
+    findings = gate.judge(gpu_host_reading.read(stage.root, lambda argv, timeout=30: None), EIGHT)
+    assert [finding.title() for finding in findings] == ["unreadable", "nvidia_smi"]
+    assert "modinfo is not installed" in findings[0].where
 
 
 def test_every_finding_has_a_name_under_which_it_can_be_waived():

@@ -32,9 +32,10 @@ molecule: .venv/ready  ## the roles on real systemd hosts, minutes
 integration: .venv/ready  ## deployments and faults on real systemd hosts, minutes
 	pytest tests/integration
 
-bench: .venv/ready  ## what reading a journal of a million records costs, how soon a wait ends; prints ratios and seconds
+bench: .venv/ready  ## what reading a journal and a GPU host costs, how soon a wait ends; prints ratios and seconds
 	python3 bench/journal.py
 	python3 bench/waiting.py
+	python3 bench/gpu_facts.py
 
 mutation: .venv/ready .venv-mutation/ready  ## do the unit tests notice a changed line? (MODULES="plan verdict": of these)
 	python3 tests/mutation/run.py $(MODULES)

@@ -145,7 +145,8 @@ PLAYS = (
     ),
     bad(
         "what it goes back to is broken too", "window: declared 1024, found none",
-        "back     failed too, and nothing else was touched", "window: declared 2048, found none", restored=BOTH, scenario={"run": AWAY},
+        "back     failed too, and nothing else was touched", "window: declared 2048, found none", restored=BOTH,
+        scenario={"run": AWAY},
         before=f"echo {shlex.quote(json.dumps({'run': AWAY}))} > /etc/lying-engine/30000.json",
     ),
     bad(
@@ -156,14 +157,16 @@ PLAYS = (
     # ---- what is found before the service is touched ----
     bad(
         "a foreign drop-in takes the flag away", "window: declared 1024, found none (unit hop, differs)", "fault.conf",
-        restored=UNTOUCHED, before="mkdir -p /etc/systemd/system/$unit.d; printf '[Service]\\nExecStart=\\nExecStart=%s\\n' \"$(sed -n "
+        restored=UNTOUCHED,
+        before="mkdir -p /etc/systemd/system/$unit.d; printf '[Service]\\nExecStart=\\nExecStart=%s\\n' \"$(sed -n "
         "'s/^ExecStart=//p' /etc/systemd/system/$unit | sed 's/--speculative-draft-window-size 2048//')\" "
         "> /etc/systemd/system/$unit.d/fault.conf",
         undo="rm -r /etc/systemd/system/$unit.d; systemctl daemon-reload",
     ),
     bad(
-        "systemd itself hands a variable to every unit", "SGLANG_SIMULATE_ACC_LEN: declared none, found 4 (unit hop, differs)",
-        restored=UNTOUCHED, before="systemctl set-environment SGLANG_SIMULATE_ACC_LEN=4",
+        "systemd itself hands a variable to every unit",
+        "SGLANG_SIMULATE_ACC_LEN: declared none, found 4 (unit hop, differs)", restored=UNTOUCHED,
+        before="systemctl set-environment SGLANG_SIMULATE_ACC_LEN=4",
         undo="systemctl unset-environment SGLANG_SIMULATE_ACC_LEN",
     ),
     bad(
@@ -174,7 +177,8 @@ PLAYS = (
     bad(
         "the disk is full where units are", "No space left on device", restored=UNTOUCHED,
         before="mkdir /run/units; cp -a /etc/systemd/system/. /run/units; "
-        "mount -t tmpfs -o size=64k none /etc/systemd/system; cp -a /run/units/. /etc/systemd/system; dd if=/dev/zero of=/etc/systemd/system/full bs=1k 2>/dev/null || true",
+        "mount -t tmpfs -o size=64k none /etc/systemd/system; cp -a /run/units/. /etc/systemd/system; "
+        "dd if=/dev/zero of=/etc/systemd/system/full bs=1k 2>/dev/null || true",
         undo="umount /etc/systemd/system; rm -r /run/units; systemctl daemon-reload",
     ),
     bad("journald does not answer", "journalctl --sync", restored=UNTOUCHED,

@@ -117,6 +117,15 @@ class Host:
             return None
         return (tuple(argv), environment) if argv else None
 
+    def environments(self, control_group):
+        """Process id (text) → environment with which it was started, of a control group's processes."""
+        found = {}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            if _in_group(pid, control_group):
+                with contextlib.suppress(OSError):  # it ended while we looked
+                    found[pid] = systemd_unit.parse_environ(Path(f"/proc/{pid}/environ").read_bytes())
+        return found
+
     def boot_id(self):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 

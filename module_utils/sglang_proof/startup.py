@@ -13,6 +13,8 @@ from .hearing import Log, at, hear, remember
 from .progress import Watch
 
 PROMPT = "The quick brown fox"
+LAST_WORDS = 3  # seconds from a dropped connection to the end of the process
+EXITED = 1  # CLD_EXITED of waitpid(2), systemd's ExecMainCode
 PORT_GRACE = 60  # seconds from the ready line to a listening port: up to 0.5.17 the line can come first
 
 
@@ -110,6 +112,8 @@ def prove(host, plan, unit_path, until, demands=Demands(), kept=None, resume=Non
     if not watched.wait(lambda: host.now() >= ready_at + demands.hold, until):
         return watched.pending("ready, held for a while")
     evidence = _ask(host, plan, watched.evidence(), owner, demands)
+    _insist_on_life(host, plan, start, evidence.generation)
+    evidence = replace(evidence, environs=host.environments(unit.control_group))
     watched.catch_up()  # with what it said while it answered
     evidence = replace(evidence, alarms=watched.evidence().alarms)
     verdicts = _insist(plan, v.judge(plan, evidence))
@@ -273,6 +277,14 @@ def _still(host, plan, start):
     raise NotProved(_death(plan, unit, ended, start))
 
 
+def _insist_on_life(host, plan, start, asked):
+    """An engine that dies of a request drops the connection first: its own reason is the one to name."""
+    give_up = host.clock() + LAST_WORDS
+    while asked and asked.problem and host.clock() < give_up:
+        _still(host, plan, start)
+        host.sleep(0.25)
+
+
 def _death(plan, unit, log, start=None):
     """Why there is no process, with the engine's own reason before systemd's."""
     cause = log.failure()
@@ -284,7 +296,8 @@ def _death(plan, unit, log, start=None):
     elif not unit.invocation_id:
         reason, where = "it was never started in this boot", f"systemctl status {plan.unit}"
     else:
-        reason, where = f"the engine gave no reason; systemd says {unit.result or unit.sub_state}", "systemctl"
+        status = f" (exit status {unit.exec_main_status})" if unit.exec_main_code == EXITED else ""
+        reason, where = f"the engine gave no reason; systemd says {unit.result or unit.sub_state}{status}", "systemctl"
     if cause and unit.result in ("signal", "oom-kill"):  # the same word for two deaths
         killed = cause.kind == "killed_by_kernel"
         told = "say the same" if killed else "name none of its processes: SGLang kills itself after such an error"

@@ -10,10 +10,12 @@ import re
 from dataclasses import dataclass, field
 
 from . import redact
+from .contract import FORBIDDEN_VARIABLES
 from .plan import DIGEST_VARIABLE, same
 from .settings import shown
 
 HOPS = ("unit", "process", "echoed", "effective", "served")
+_FORBIDDEN_VARIABLES = tuple(variable.name for variable in FORBIDDEN_VARIABLES)
 MATCH, DIFFERS, MISSING, UNREADABLE, UNSTATED = "match", "differs", "missing", "unreadable", "unstated"
 FORBIDDEN = "forbidden"  # a line that this engine must not say
 
@@ -47,6 +49,7 @@ class Evidence:
     manager_environ: dict | None = None  # what systemd hands to all units
     argv: tuple | None = None  # of the main process
     environ: dict | None = None
+    environs: dict = field(default_factory=dict)  # process id → environment, of all processes of the unit
     echo: Said | None = None  # server_args= of this start
     lines: dict = field(default_factory=dict)  # head → [Said]
     alarms: dict = field(default_factory=dict)  # text that must not be said → Said, the first line with it
@@ -154,8 +157,21 @@ def judge_process(plan, evidence):
         ]
     where = f"/proc/{evidence.unit.main_pid}/cmdline and environ"
     mend = f"ansible-playbook deploy.yml (it restarts {plan.unit})"
-    broken = _compare_start(plan, "process", evidence.argv, evidence.environ, where, mend)
+    broken = [
+        *_compare_start(plan, "process", evidence.argv, evidence.environ, where, mend),
+        *_environment_from_within(plan, evidence),
+    ]
     return broken or [Verdict("process", "process", MATCH, plan.digest, plan.digest, where)]
+
+
+def _environment_from_within(plan, evidence):
+    """What a start-up hook or a plugin of the engine's Python set: its workers are started with it."""
+    mend = "remove what sets it, a *.pth file, sitecustomize.py or a plugin of the engine's environment; then restart"
+    for pid, environment in sorted(evidence.environs.items()):
+        for name, value in redact.mapping(environment).items():
+            if name.startswith(_FORBIDDEN_VARIABLES) and name not in {**plan.environment, **evidence.environ}:
+                yield Verdict(name, "process", DIFFERS, "none", value, f"/proc/{pid}/environ", next=mend)
+                return
 
 
 def _compare_start(plan, hop, argv, environment, where, mend):
@@ -285,6 +301,7 @@ def judge_served(plan, evidence):
         for witness in expectation.witnesses
         if witness["hop"] == "served"
     ]
+    verdicts += _other_release(plan, evidence)
     verdicts += _changed(plan, evidence)
     if evidence.keyless is not None:
         said = evidence.keyless
@@ -297,10 +314,20 @@ def judge_served(plan, evidence):
         found = said.problem or ascii(said.fields["text"])
         accepted = _accepted(said)
         says = "" if accepted is None else f"{accepted:.2f} tokens accepted per step"
-        verdicts.append(Verdict("generation", "served", verdict, "an answer", found, said.where, says=says))
+        where = f"{said.where}: {said.problem}" if said.problem else said.where
+        verdicts.append(Verdict("generation", "served", verdict, "an answer", found, where, says=says))
     if evidence.acceptance is not None:
         verdicts.append(_acceptance_verdict(plan, evidence.acceptance))
     return verdicts
+
+
+def _other_release(plan, evidence):
+    """An engine that was replaced at its path echoes all that it was told."""
+    info = evidence.server_info
+    found = info.fields.get("version") if info else None
+    if found not in (None, plan.release):
+        mend = "ansible-playbook deploy.yml (it installs the declared release, and restarts)"
+        yield Verdict("sglang_version", "served", DIFFERS, plan.release, found, info.where, next=mend)
 
 
 # What the API can change while the engine runs (0.5.11 … 0.5.23: /update_weights_from_disk, /set_internal_state).

@@ -140,6 +140,9 @@ class FakeHost:
     def kernel_journal(self, since):
         return [self._json(line, 0, when, "kernel") for when, line in self.kernel if when >= since]
 
+    def environments(self, _group):
+        return {str(pid): environment for pid, (_, environment) in self.processes.items()}
+
     def usage(self, _group):
         return self.usages(self.time) if callable(self.usages) else self.usages
 

@@ -50,6 +50,24 @@ def test_a_slice_that_ends_early_says_how_far_the_load_is():
     assert pending.phase == "arguments resolved, starting workers"
 
 
+def test_an_engine_that_dies_of_its_first_request_is_named_by_its_own_reason():
+    class Dies(FakeHost):
+        def get(self, url, _key=None, _body=None, _timeout=30):
+            if url.endswith("/generate"):
+                self.invocations["i1"] += ["Scheduler hit an exception: Traceback (most recent call last):", "KeyError: 7"]
+                self.dies("signal")
+                raise startup.CannotRead(f"{url}: connection reset")
+            return super().get(url)
+
+    assert "ended during this start: KeyError: 7" in failure(Dies(PLAN, start_lines(PLAN)))
+
+
+def test_what_a_start_up_hook_sets_is_read_from_the_workers():
+    host = FakeHost(PLAN, start_lines(PLAN))
+    host.processes[9] = (("python", "-c", "spawn_main"), {"SGLANG_SIMULATE_ACC_LEN": "4"})
+    assert "SGLANG_SIMULATE_ACC_LEN: declared none, found 4 (process hop, differs)" in failure(host)
+
+
 def test_an_older_good_start_does_not_excuse_a_newer_bad_one():
     host = FakeHost(PLAN, start_lines(PLAN))
     host.starts_again("i2")

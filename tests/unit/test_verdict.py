@@ -130,6 +130,20 @@ def test_what_every_service_has_in_its_environment_is_no_difference():
     assert broken(environ={**PLAN.environment, **common}, manager_environ={"LANG": "C", "PATH": "/bin"}) is None
 
 
+def test_a_variable_that_the_engines_own_python_sets_is_found_in_its_workers():
+    made_up = {"8": {**PLAN.environment, "SGLANG_SIMULATE_ACC_LEN": "4", "SGLANG_SET_BY_THE_ENGINE": "1"}}
+    assert broken(environs=made_up) == ("SGLANG_SIMULATE_ACC_LEN", "process", "differs")
+    assert broken(environs={"8": {**PLAN.environment, "SGLANG_SET_BY_THE_ENGINE": "1"}}) is None
+
+
+def test_a_release_that_was_replaced_at_its_path_says_so_itself():
+    info = evidence().server_info
+    assert broken(server_info=replace(info, fields={**info.fields, "version": "0.5.12"})) == (
+        "sglang_version", "served", "differs",
+    )  # fmt: skip
+    assert broken(server_info=replace(info, fields={**info.fields, "version": PLAN.release})) is None
+
+
 def test_a_secret_in_systemds_own_environment_is_named_and_not_shown():
     found = v.judge_unit(PLAN, evidence(manager_environ={"HF_TOKEN": "hf_very_secret"}))
     assert v.first_broken(found).setting == "HF_TOKEN"

@@ -29,8 +29,8 @@ def build_wheel(source: Path, directory: Path) -> Path:
     return write_wheel(source.name, VERSION, files, directory)
 
 
-def write_wheel(name: str, version: str, files: dict[str, bytes], directory: Path, tag: str = "") -> Path:
-    """Write the wheel `name` that holds `files` (path → content); `tag` is its build tag, a digit first."""
+def write_wheel(name: str, version: str, files: dict[str, bytes], directory: Path) -> Path:
+    """Write the wheel `name` that holds `files` (path → content) into `directory` and return its path."""
     info = f"{name}-{version}.dist-info"
     files = {
         **files,
@@ -41,7 +41,7 @@ def write_wheel(name: str, version: str, files: dict[str, bytes], directory: Pat
     entries = [f"{path},sha256={_digest(content)},{len(content)}" for path, content in files.items()]
     files[record] = "\n".join([*entries, f"{record},,", ""]).encode()
 
-    wheel = directory / f"{'-'.join(filter(None, [name, version, tag]))}-py3-none-any.whl"
+    wheel = directory / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_STORED) as archive:
         for path, content in files.items():
             entry = zipfile.ZipInfo(path, date_time=(1980, 1, 1, 0, 0, 0))

@@ -43,15 +43,12 @@ def names() -> list[str]:
 
 
 def build_wheel(name: str, directory: Path) -> Path:
-    """Write the wheel of a build into `directory`; a fork bears the release it was made from, and a build tag."""
-    release, _, fork = name.partition("-")
-    path = write_wheel("sglang", release, package(name), directory, tag=f"1{fork}" if fork else "")
-    (directory / f"{name}.txt").write_text(f"sglang=={release} --hash=sha256:{_digest(path)}\n")
+    """Write the wheel of a build and its lock into `directory`; a fork bears the release that it was made from."""
+    release = name.partition("-")[0]
+    path = write_wheel("sglang", release, package(name), directory)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    (directory / f"{release}.txt").write_text(f"sglang=={release} --hash=sha256:{digest}\n")
     return path
-
-
-def _digest(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def package(name: str) -> dict[str, bytes]:

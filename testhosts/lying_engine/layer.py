@@ -1,7 +1,7 @@
 """The layer of a test host with every build of the stand-in, to be installed by the role's ordinary offline path.
 
-<layer>/srv/wheelhouse/*.whl          sglang of each release, and of two forks with their own build tag
-<layer>/srv/wheelhouse/<build>.txt    the locks, 0.5.13.txt and 0.5.13-house.txt among them
+<layer>/srv/wheelhouse/               sglang of each release, and its lock <release>.txt
+<layer>/srv/wheelhouse/<fork>/        the same of a fork, which bears the release that it was made from: house, ddtree
 <layer>/srv/models/<model>/           tiny-qwen3, tiny-dflash, as the real engine has them
 """
 
@@ -19,15 +19,17 @@ from . import builds
 def build() -> Path:
     """Build the layer, unless it is there, and return its directory."""
     definition = {name: _digest(builds.package(name)) for name in builds.names()}
-    definition["models"] = hashlib.sha256(Path(models.__file__).read_bytes()).hexdigest()
+    for path in (models.__file__, builds.__file__, __file__):
+        definition[Path(path).name] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     return layers.cached(State.from_environment(), definition, fill)
 
 
 def fill(layer: Path) -> None:
     wheelhouse = layer / "srv/wheelhouse"
-    wheelhouse.mkdir(parents=True)
     for name in builds.names():
-        builds.build_wheel(name, wheelhouse)
+        directory = wheelhouse / name.partition("-")[2]
+        directory.mkdir(parents=True, exist_ok=True)
+        builds.build_wheel(name, directory)
     models.write_models(layer / "srv/models")
 
 

@@ -63,7 +63,8 @@ def installed(tmp_path_factory):
     def install(build):
         directory = root / build
         if not directory.exists():
-            zipfile.ZipFile(builds.build_wheel(build, root)).extractall(directory)
+            directory.mkdir()
+            zipfile.ZipFile(builds.build_wheel(build, directory)).extractall(directory)
         return directory
 
     return install

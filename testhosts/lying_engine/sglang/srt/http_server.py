@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,7 +24,7 @@ def serve(launcher, resolved, run, facts, scenario):
     say = launcher.mouth.say
     server = None
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=_stop, args=(launcher,)).start())
-    warm = not resolved["skip_server_warmup"]
+    warm = not resolved["skip_server_warmup"] and scenario.get("listen", True)
     here = {"pid": os.getpid(), "port": resolved["port"], "address": f"{resolved['host']}:{resolved['port']}"}
     skipping = False
     for stamped, text, _ in SCRIPT["serving"]:
@@ -95,9 +94,6 @@ def _warm_up(resolved, say, launcher):
         try:
             with urllib.request.build_opener().open(request, timeout=120) as answer:  # through a proxy, if one is set
                 answer.read()
-        except urllib.error.HTTPError as error:
-            say(f"Initialization failed. warmup error: {error}")
-            launcher.kill_tree()
         except OSError as error:
             say(f"Initialization failed. warmup error: {error}")
             launcher.kill_tree()
@@ -165,8 +161,6 @@ class Server(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    GET = ("/health", "/health_generate", "/server_info", "/get_server_info", "/model_info", "/get_model_info",
-           "/v1/models", "/metrics")  # fmt: skip
 
     def log_message(self, *_):
         """The engine's own access log: see `answer`."""
@@ -189,14 +183,14 @@ class Handler(BaseHTTPRequestHandler):
             key = server.resolved["api_key"]
             if key and not path.startswith(OPEN) and self.headers.get("Authorization") != f"Bearer {key}":
                 return self.answer(401, {"error": "Unauthorized"})
-            return self.told(path, body, server.scenario.get("answers", {}).get(path, {}))
+            lies = server.scenario.get("answers", {}) if server.launcher.serving else {}
+            return self.told(path, body, lies.get(path, {}))
         finally:
             with server.lock:
                 server.launcher.active -= 1
 
     def told(self, path, body, lie):
         """Answer as the scenario wants it."""
-        time.sleep(lie.get("seconds", 0))
         if "do" in lie:
             self.server.launcher.mouth.do(lie)
         if "status" in lie:

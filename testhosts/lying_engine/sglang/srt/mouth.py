@@ -6,10 +6,11 @@ A scenario is /etc/lying-engine/<port>.json, none of it is needed:
     token_seconds how long a generated token takes
     echo          {field: value} that `server_args=` says, and the workers run with, whatever the arguments are
     run           {field: value} that the workers run with, whatever `server_args=` says
-    listen        false: say so, but do not listen
-    answers       {path: …}: `patch` (merged into the answer), `status`, `body`, `seconds`, or a deed as below
+    listen        false: say so, but do not listen (and do not warm up)
+    answers       {path: …}: once it is ready, `patch` (merged into the answer), `status`, `body`, or a deed as below
     at            [{"line": how it begins, "rank": whose, "do": …, "value": …, "after": seconds}]; `do` is one of
         drop               it is not printed
+        instead            `value` is printed
         cut, break         it ends, or goes on in another line, after `value` characters
         blob               it begins with a carriage return and colour, and no line feed was in front
         also               it is printed, and then `value`, a line or several
@@ -17,6 +18,8 @@ A scenario is /etc/lying-engine/<port>.json, none of it is needed:
         exit, kill         the process that says it ends with status `value`, or by this signal
         raise              it meets an exception with this text, and dies of it as the real one does
         hang               it does nothing more
+        sleep              for `value` seconds
+        clock              the process's clock jumps by `value` seconds
         wait               until the file `value` is there
         eat                it takes `value` megabytes of memory
 """
@@ -26,7 +29,7 @@ import os
 import signal
 import threading
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 SCENARIOS = Path("/etc/lying-engine")
@@ -52,7 +55,7 @@ class Mouth:
     def __init__(self, scenario, ranks="", rank=0, launcher=None):
         self.deeds = scenario.get("at", [])
         self.ranks, self.rank, self.launcher = ranks, rank, launcher
-        self.memory = []
+        self.memory, self.jumped = [], 0
 
     def say(self, body, stamped=True):
         """Print a line and do what the scenario has for it."""
@@ -69,6 +72,8 @@ class Mouth:
         (body, stamped), at = printed[0], deed.get("value")
         if deed["do"] == "drop":
             return []
+        if deed["do"] == "instead":
+            return [(at, stamped)]
         if deed["do"] == "cut":
             return [(body[:at], stamped)]
         if deed["do"] == "break":
@@ -85,7 +90,7 @@ class Mouth:
         time.sleep(LINES_APART)
 
     def _stamp(self):
-        now = datetime.now()
+        now = datetime.now() + timedelta(seconds=self.jumped)
         milliseconds = f".{now.microsecond // 1000:03}" if os.environ.get("SGLANG_LOG_MS") else ""
         return f"[{now:%Y-%m-%d %H:%M:%S}{milliseconds}{self.ranks}] "
 
@@ -106,6 +111,10 @@ class Mouth:
         elif what == "hang":
             while True:
                 signal.pause()
+        elif what == "sleep":
+            time.sleep(value)
+        elif what == "clock":
+            self.jumped += value
         elif what == "wait":
             while not Path(value).exists():
                 time.sleep(0.05)

@@ -34,6 +34,7 @@ integration: .venv/ready  ## deployments and faults on real systemd hosts, minut
 
 faults: .venv/ready  ## every known fault on real hosts, and what is said of each; writes docs/faults.md
 	python3 tests/faults/run.py --page docs/faults.md
+	python3 tests/faults/interrupted.py
 
 bench: .venv/ready  ## what reading a journal and a GPU host costs, how soon a wait ends; prints ratios and seconds
 	python3 bench/journal.py

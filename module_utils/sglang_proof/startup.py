@@ -112,6 +112,8 @@ def prove(host, plan, unit_path, until, demands=Demands(), kept=None, resume=Non
     if not watched.wait(lambda: host.now() >= ready_at + demands.hold, until):
         return watched.pending("ready, held for a while")
     evidence = _ask(host, plan, watched.evidence(), owner, demands)
+    if owner is None or not owner.ours:  # nobody was asked, so that what would have been answered is missing is no cause
+        _insist(plan, [*verdicts, *v.judge_echoed(plan, evidence), *v.judge_served(plan, evidence)])
     _insist_on_life(host, plan, start, evidence.generation)
     evidence = replace(evidence, environs=host.environments(unit.control_group))
     watched.catch_up()  # with what it said while it answered

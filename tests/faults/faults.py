@@ -77,11 +77,9 @@ def engine_replaced_by(release):
     }
 
 
-def python_hook(name):
-    """A file of the environment that its Python runs before the engine, and that makes acceptance up."""
-    code = 'import os; os.environ["SGLANG_SIMULATE_ACC_LEN"] = "4"'
-    return {"before": f"echo '{code}' > {SITE}/{name}", "undo": f"rm {SITE}/{name}"}
-
+# Run by Python before the engine, from its own environment or, as Debian has it, for the whole host.
+MAKES_UP = 'import os; os.environ["SGLANG_SIMULATE_ACC_LEN"] = "4"'
+SITECUSTOMIZE = "/etc/python3.11/sitecustomize.py"
 
 OTHER_SERVER = {
     "before": "systemctl stop $unit; systemd-run --quiet --unit=other python3 -m http.server --bind 127.0.0.1 30000; "
@@ -222,11 +220,12 @@ FAULTS = (
     ),
     ignored(
         "the same in sitecustomize.py", "differs", "process", "SGLANG_SIMULATE_ACC_LEN: declared none, found 4",
-        **python_hook("sitecustomize.py"),
+        before=f"cp -p {SITECUSTOMIZE} /run/kept; echo '{MAKES_UP}' >> {SITECUSTOMIZE}",
+        undo=f"mv /run/kept {SITECUSTOMIZE}",
     ),
     ignored(
         "the same in a plugin's start-up hook", "differs", "process", "SGLANG_SIMULATE_ACC_LEN: declared none, found 4",
-        **python_hook("plugin.pth"),
+        before=f"echo '{MAKES_UP}' > {SITE}/plugin.pth", undo=f"rm {SITE}/plugin.pth",
     ),
     ignored(
         "the log format is replaced", "differs", "unit", "SGLANG_LOGGING_CONFIG_PATH: declared none",

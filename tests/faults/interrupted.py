@@ -9,9 +9,9 @@ import random
 import sys
 
 import host as stage
-from plays import HOST, Run
+from plays import Run
 
-ADDRESS = "10.213.77.102"
+HOST, ADDRESS = "fault4", "10.213.77.103"
 ENDED = """
 cat /etc/systemd/system/$unit
 systemctl show $unit -p ActiveState -p SubState -p UnitFileState -p NeedDaemonReload -p DropInPaths -p User

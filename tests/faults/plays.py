@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import host as stage
 from faults import AWAY, DRAFT, READY, SITE, lines
 
-HOST = "fault3"
+PLAY = "play"  # what these are shown on is a host of its own
 STATE = "/var/lib/sglang-deploy/k26"
 WENT_BACK, BOTH, UNTOUCHED, STOPPED, PROVED = "went back", "both causes", "untouched", "stopped, disabled", "proved"
 LOADS = lines(("Load weight end", "wait", "/run/go"))
@@ -42,6 +42,7 @@ class Play:
     at: str = ""
     during: object = None
     undo: str = ""
+    engine: str = PLAY
 
 
 class Run:
@@ -108,7 +109,7 @@ def shell(script):
 
 
 def bad(name, *words, restored=WENT_BACK, **how):
-    return Play("play", name, words, restored, **how)
+    return Play("whole plays", name, words, restored, **how)
 
 
 PLAYS = (
@@ -242,8 +243,7 @@ def key_replaced(run):
 
 
 def show(host, play):
-    """(what was said, what was left, problems) of one fault in a whole play."""
-    proved = deploy(host)
+    """(what was said, how the host was left, what the old way says, problems) of one fault in a whole play."""
     before = start(host)
     host.shell(
         f"mkdir -p /etc/lying-engine; echo {shlex.quote(json.dumps(play.scenario))} > /etc/lying-engine/30001.json\n"
@@ -259,16 +259,17 @@ def show(host, play):
         problems.append(f"must be {play.restored}, is {left}")
     said = stage.read({"msg": run.message}, failed=True) if status else stage.Said("proved", "-", "")
     old = host.old_way(0) if status else "-"
-    host.shell(f"rm -rf /etc/lying-engine /run/go; {play.undo}")
-    problems += [] if proved else ["the honest deployment before it was not proved"]
-    if problems:
-        problems.append(run.output)
+    problems += [run.output] if problems else []
+    again = put_right(host, play)
+    if again.end():
+        problems.append(f"the honest deployment afterwards is not proved: {again.output}")
     return said, left, old, problems
 
 
-def deploy(host):
-    """An honest deployment; whether it was proved."""
-    return Run(host, "deploy.yml").end() == 0
+def put_right(host, play):
+    """Undo it, and deploy honestly; the run."""
+    host.shell(f"rm -rf /etc/lying-engine /run/go; {play.undo}")
+    return Run(host, "deploy.yml")
 
 
 def start(host):

@@ -33,9 +33,9 @@ def standin(name):
 
 
 def service(name):
-    """A daemon that only runs."""
+    """A daemon that only runs. Its unit has no [Install], as that of Ubuntu's nvidia-persistenced."""
     unit = f"[Unit]\nDescription=stand-in for {name} (tests)\n[Service]\nType=exec\nExecStart=/bin/sleep infinity\n"
-    return {f"usr/lib/systemd/system/{name}.service": unit + "[Install]\nWantedBy=multi-user.target\n"}
+    return {f"usr/lib/systemd/system/{name}.service": unit}
 
 
 def library(name, version):

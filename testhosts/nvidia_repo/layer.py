@@ -37,8 +37,9 @@ def build(state):
         archive.place(units / "nvidia-repo.service", SERVER)
         (units / "multi-user.target.wants").mkdir()
         (units / "multi-user.target.wants/nvidia-repo.service").symlink_to("/etc/systemd/system/nvidia-repo.service")
-        # the kernel that a host came with
+        # the kernel that a host came with, and its initramfs with nouveau
         archive.place(directory / f"boot/vmlinuz-{kernel}", "")
+        archive.place(directory / f"boot/initrd.img-{kernel}", "")
         archive.place(directory / f"usr/lib/modules/{kernel}/modules.builtin", "")
         archive.place(directory / "usr/sbin/update-initramfs", catalogue.standin("update-initramfs"))
 

@@ -1,0 +1,151 @@
+#!/usr/bin/python
+"""Decide whether a GPU host must reboot, and whether it may."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_host_reboot
+short_description: Decide whether a GPU host must reboot, and whether it may
+description:
+  - The one reboot decision. It compares the running boot with what is declared, whoever changed what and when; a run that was
+    aborted between installing and rebooting is finished by the next one.
+  - Asked before anything is changed, it tells whether the change will need a reboot and whether that may be, because the declared
+    driver is compared with the loaded one.
+  - Refuses (fails) where a reboot is needed and must not be. Reads only.
+options:
+  facts:
+    description: The facts of M(gpu_host_facts).
+    type: dict
+    required: true
+  driver_version:
+    description: The full version of the declared driver.
+    type: str
+    required: true
+  kernel_parameters:
+    description: Words that the kernel command line must have.
+    type: list
+    elements: str
+    default: []
+  module_options:
+    description: "Declared parameters by module: V({nvidia_uvm: {uvm_disable_hmm: 1}})."
+    type: dict
+    default: {}
+  allowed:
+    description: Whether a reboot is allowed.
+    type: bool
+    default: false
+  stop_services:
+    description: Whether services that use the GPUs may be stopped for it.
+    type: bool
+    default: false
+  installed:
+    description: Whether all is installed, so that the newest kernel must have the declared module. Also refuses if it has not.
+    type: bool
+    default: false
+  record:
+    description: The file that keeps for what the host was rebooted last. A reboot that did not help is not tried again.
+    type: path
+    default: /var/lib/gpu-host/rebooted.json
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+author: The contributors
+"""
+
+EXAMPLES = r"""
+- name: Decide
+  gpu_host_reboot:
+    facts: "{{ host.facts }}"
+    driver_version: 580.95.05
+    allowed: true
+  register: reboot
+"""
+
+RETURN = r"""
+reasons:
+  description: Why the host must reboot; empty if it need not.
+  type: list
+  elements: str
+  returned: always
+services:
+  description: Active services that use the GPUs.
+  type: list
+  elements: str
+  returned: always
+record:
+  description: What to keep in the record before the reboot.
+  type: dict
+  returned: always
+recorded:
+  description: Whether a record is there.
+  type: bool
+  returned: always
+"""
+
+import json
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gpu_host import reboot
+
+
+def active_units(module):
+    """Services of SGLang that run, come or go."""
+    states = "--state=active,activating,deactivating,reloading"
+    argv = ["systemctl", "list-units", "--type=service", states, "--plain", "--no-legend", "sglang*"]
+    _, listing, _ = module.run_command(argv, environ_update={"LC_ALL": "C"})
+    return [line.split()[0] for line in listing.splitlines() if line.strip()]
+
+
+def kept(path):
+    try:
+        return json.loads(Path(path).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def main():
+    module = AnsibleModule(
+        {
+            "facts": {"type": "dict", "required": True},
+            "driver_version": {"type": "str", "required": True},
+            "kernel_parameters": {"type": "list", "elements": "str", "default": []},
+            "module_options": {"type": "dict", "default": {}},
+            "allowed": {"type": "bool", "default": False},
+            "stop_services": {"type": "bool", "default": False},
+            "installed": {"type": "bool", "default": False},
+            "record": {"type": "path", "default": "/var/lib/gpu-host/rebooted.json"},
+        },
+        supports_check_mode=True,
+    )
+    asked = module.params
+    facts, version = asked["facts"], asked["driver_version"]
+    why = reboot.reasons(facts, version, asked["kernel_parameters"], asked["module_options"])
+    services, others = reboot.holders(active_units(module), facts["processes"])
+    record = kept(asked["record"])
+    result = {
+        "reasons": why,
+        "services": services,
+        "record": {"boot": facts["boot"]["id"], "reasons": why},
+        "recorded": bool(record),
+    }
+    if asked["installed"]:
+        unready = reboot.unready(facts, version)
+        if unready:
+            module.fail_json(msg=f"{'; '.join(unready)}.", **result)
+    if why:
+        against = reboot.obstacles(
+            facts,
+            holders=[*([] if asked["stop_services"] else services), *others],
+            allowed=asked["allowed"],
+            tried=record.get("reasons") == why and record.get("boot") != facts["boot"]["id"],
+        )
+        if against:
+            module.fail_json(msg=f"A reboot is needed: {'; '.join(why)}. But {'; but '.join(against)}.", **result)
+    module.exit_json(changed=False, **result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Must this host reboot, and may it? Decided from its state alone, so that an aborted earlier run heals.
+
+`facts` are those of gpu_host_facts. The answer is the same before and after the packages are changed, because the
+declared version is compared with the loaded one.
+"""
+
+from __future__ import annotations
+
+SECURE_BOOT = (
+    "Secure Boot is on and the key that signs the modules is not enrolled ({key}): no module of ours would be loaded. Next, on "
+    "the host: apt-get install dkms mokutil; dkms generate_mok; mokutil --import /var/lib/dkms/mok.pub; reboot at the console, "
+    "choose Enroll MOK, and run again. Or turn Secure Boot off in the firmware"
+)
+
+
+def reasons(facts, version, parameters=(), options=None):
+    """Why the running boot is not what is declared, a list of sentences.
+
+    `parameters`: words that the kernel command line must have; `options`: {module: {parameter: value}}.
+    """
+    driver = facts["driver"]
+    loaded = driver["loaded"]
+    found = []
+    if "nouveau" in driver["modules"]:
+        found.append("the module nouveau is loaded")
+    if facts["gpus"] and not loaded:
+        found.append("no NVIDIA module is loaded")
+    if loaded and loaded["version"] != version:
+        found.append(f"the loaded module is {loaded['version']}, declared is {version}")
+    elif loaded and not loaded["open"]:
+        found.append("the loaded module is the proprietary one")
+    missing = [word for word in parameters if word not in facts["boot"]["cmdline"].split()]
+    if missing:
+        found.append(f"the kernel was started without {' '.join(missing)}")
+    for module, wanted in (options or {}).items():
+        in_effect = driver["parameters"].get(module, {})
+        for name, value in wanted.items():
+            if name in in_effect and same(in_effect[name]) != same(value):
+                found.append(f"the module {module} runs with {name}={in_effect[name]}, declared is {value}")
+    return found
+
+
+def same(value):
+    """A module parameter's value to compare: the kernel prints booleans as Y and N."""
+    return {"True": "Y", "1": "Y", "y": "Y", "False": "N", "0": "N", "n": "N"}.get(str(value), str(value))
+
+
+def obstacles(facts, holders=(), allowed=True, tried=False):
+    """Why it may not reboot even so, a list of sentences. `tried`: it was rebooted for the same reasons before."""
+    found = []
+    if facts["secure_boot"]["state"] == "enabled" and facts["secure_boot"]["dkms_key"] != "enrolled":
+        found.append(SECURE_BOOT.format(key=facts["secure_boot"]["dkms_key"] or "DKMS has made none yet"))
+    if holders:
+        found.append(
+            f"{', '.join(holders)} is at work. Next: stop it, or, where it is a service that may be stopped, run again with "
+            "-e nvidia_driver_stop_services=true"
+        )
+    if tried:
+        found.append("it was rebooted for the same reasons already, and they are still there. Next: journalctl -k -b | grep -i nvidia")
+    if not allowed:
+        found.append("reboots are not allowed. Next: run again with -e nvidia_driver_reboot_allowed=true")
+    return found
+
+
+def unready(facts, version):
+    """Why the next boot would not have the declared driver, a list of sentences."""
+    if facts["smi"]["state"] == "absent":
+        return ["the packages brought no nvidia-smi. Next, on the host: dpkg -l '*nvidia*'"]
+    kernel, module = facts["kernels"]["newest"], facts["driver"]["next_boot"]
+    if module and module["version"] == version and module["open"]:
+        return []
+    if not module:
+        found = "no nvidia module"
+    elif module["version"] != version:
+        found = f"nvidia {module['version']}"
+    else:
+        found = "the proprietary module"
+    states = [line for line in facts["driver"]["dkms"] if line["module"] == "nvidia" and line["kernel"] == kernel]
+    dkms = ", ".join(f"{line['version']} {line['state']}" for line in states) or "nothing"
+    headers = "are there" if kernel in facts["kernels"]["headers"] else "are missing"
+    return [
+        f"kernel {kernel}, which the next boot takes, has {found}; declared is {version}. "
+        f"DKMS says {dkms} for it, its headers {headers}. Next, on the host: dkms autoinstall -k {kernel}"
+    ]
+
+
+def holders(units, processes):
+    """What uses the GPUs: (services, which can be stopped; other processes, which somebody started by hand).
+
+    `units`: active units of SGLang; `processes`: those of the facts.
+    """
+    services = sorted({*units, *(line["unit"] for line in processes if (line["unit"] or "").endswith(".service"))})
+    others = [f"{line['name']} ({line['pid']})" for line in processes if not (line["unit"] or "").endswith(".service")]
+    return services, sorted(set(others))

@@ -97,6 +97,7 @@ def try_out(module, text, patterns):
         source = Path(scratch, "try.sources")
         source.write_text(text)
         lists = Path(scratch, "lists")
+        (lists / "partial").mkdir(parents=True)
         options = {
             "Dir::Etc::SourceList": source,
             "Dir::Etc::SourceParts": "/dev/null",

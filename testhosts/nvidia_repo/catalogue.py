@@ -111,8 +111,8 @@ def newer(kernel):
 def debian(kernel):
     """What a real host has or gets from Debian's own archive."""
     yield Package("dkms", "3.0.10-8", files={"usr/sbin/dkms": standin("dkms")}, architecture="all")
-    for tool in ("g++", "python3-dev"):
-        yield Package(tool, "1")
+    yield Package("g++", "12.2.0-3")
+    yield Package("python3-dev", "3.11.2-1+b1")
     for release in (kernel, newer(kernel)):
         files = {f"boot/vmlinuz-{release}": "", f"lib/modules/{release}/modules.builtin": ""}
         yield Package(f"linux-image-{release}", "1", files=files)

@@ -8,8 +8,8 @@ module: apt_source
 short_description: Declare a signed flat apt repository whose key is pinned
 description:
   - Fetches the signing key, refuses it unless its fingerprint is the declared one, and tries the repository with a
-    configuration of its own. Only then it writes one file, the source with its key inside (C(Signed-By)), which gives the key
-    no trust for any other repository.
+    configuration of its own. Only then it writes one file, the source with its key inside (C(Signed-By)), so that the key is
+    trusted for no other repository.
   - Run with C(check_mode=true) it asks the repository what it offers and changes nothing.
 options:
   name:

@@ -7,10 +7,10 @@ DOCUMENTATION = r"""
 module: gpu_host_reboot
 short_description: Decide whether a GPU host must reboot, and whether it may
 description:
-  - The one reboot decision. It compares the running boot with what is declared, whoever changed what and when; a run that was
-    aborted between installing and rebooting is finished by the next one.
-  - Asked before anything is changed, it tells whether the change will need a reboot and whether that may be, because the declared
-    driver is compared with the loaded one.
+  - The one reboot decision. It compares the running boot with what is declared, whoever changed what and when, so that a run
+    that was aborted between installing and rebooting is finished by the next one.
+  - It gives the same answer before the packages are changed, because the declared driver is compared with the loaded one; a
+    reboot that must not be is refused before it is needed.
   - Refuses (fails) where a reboot is needed and must not be. Reads only.
 options:
   facts:
@@ -39,7 +39,7 @@ options:
     type: bool
     default: false
   installed:
-    description: Whether all is installed, so that the newest kernel must have the declared module. Also refuses if it has not.
+    description: Whether all is installed. Then a newest kernel without the declared module is refused too.
     type: bool
     default: false
   record:

@@ -8,8 +8,8 @@ module: nvidia_driver_plan
 short_description: Decide which packages make the declared NVIDIA driver here
 description:
   - Compares the declared driver with the installed packages and with what the repository offers, and returns one transaction
-    for apt. Refuses systems that are not supported, a mix of package sources, held packages and versions that are not offered.
-  - A branch is satisfied by each of its versions that is installed as a whole, so nothing is upgraded without being asked for.
+    for apt. Refuses systems that are not supported, a mix of sources, held packages and versions that are not offered.
+  - A branch is satisfied by any of its versions that is installed as a whole; nothing is upgraded without being asked for.
 options:
   facts:
     description: The facts of M(gpu_host_facts).
@@ -85,7 +85,7 @@ RUNFILE = Path("/usr/bin/nvidia-uninstall")  # left by NVIDIA's .run installer, 
 def check_sources(module, installed, uri):
     """Raises Refused where driver files come from elsewhere than the repository."""
     if RUNFILE.exists():
-        raise packages.Refused(f"A driver of NVIDIA's .run installer is here ({RUNFILE}). Next, on the host: {RUNFILE}, then run again.")
+        raise packages.Refused(f"A driver of NVIDIA's .run installer is here. Next, on the host: {RUNFILE}, then run again.")
     names = sorted(name for name in installed if "nvidia" in name or name.startswith("libcuda"))
     if not names:
         return
@@ -94,8 +94,8 @@ def check_sources(module, installed, uri):
     if mixed:
         named = ", ".join(f"{name} {installed[name]} from {source}" for name, source in mixed.items())
         raise packages.Refused(
-            f"driver packages come from another source than {uri}: {named}. A kernel module of one and libraries of the other do "
-            f"not work together. Next, on the host: apt-get purge {' '.join(mixed)}, then run again."
+            f"driver packages come from another source than {uri}: {named}. A module of one does not work with libraries of "
+            f"another. Next, on the host: apt-get purge {' '.join(mixed)}, then run again."
         )
 
 
@@ -122,8 +122,8 @@ def main():
         module.fail_json(msg=f"{refusal} Nothing was changed.")
     if plan.held:
         module.fail_json(
-            msg=f"{', '.join(plan.held)} would have to change for NVIDIA driver {plan.version}, but is held (dpkg). Nothing was "
-            f"changed. Next, on the host: apt-mark unhold {' '.join(plan.held)}. The pin keeps the version without a hold."
+            msg=f"{', '.join(plan.held)} would have to change for NVIDIA driver {plan.version}, but is held. "
+            f"Nothing was changed. Next, on the host: apt-mark unhold {' '.join(plan.held)}; the pin keeps the version."
         )
     module.exit_json(
         changed=False,

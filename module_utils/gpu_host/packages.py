@@ -16,7 +16,7 @@ MINIMUM = "580.65.06"
 UNSUFFIXED_FROM = 590
 
 # What would contradict the declared driver: another pin, the closed metapackages, daemons of NVSwitch boards.
-UNWANTED = re.compile(r"nvidia-driver-pinning-.*|cuda-drivers.*|(cuda-drivers-|nvidia-)fabricmanager.*|nvidia-imex.*|nvlsm|nvlink5.*")
+UNWANTED = re.compile(r"(nvidia-driver-pinning|cuda-drivers|nvidia-fabricmanager|nvidia-imex|nvlsm|nvlink5)(-.*)?")
 
 # Every package that carries a driver's version, in the globs of apt's preferences.
 FAMILY = "*nvidia* cuda-drivers* libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1"
@@ -93,7 +93,9 @@ def upstream(version):
 def branch_of(version):
     """580, of 580 or 580.95.05. Raises Refused if this is neither a branch nor a full version, or too old."""
     if not re.fullmatch(r"\d{3,}(\.\d+\.\d+)?", version):
-        raise Refused(f"nvidia_driver_version: declared '{version}'; it is a branch such as 580 or a version such as 580.95.05.")
+        raise Refused(
+            f"nvidia_driver_version: declared '{version}', which is neither a branch (580) nor a version (580.95.05)."
+        )
     branch = int(version.split(".")[0])
     if branch < int(MINIMUM.split(".")[0]) or ("." in version and number(version) < number(MINIMUM)):
         raise Refused(f"nvidia_driver_version: declared {version}, older than {MINIMUM}, the first that runs CUDA 13.")
@@ -171,8 +173,8 @@ def choose(names, declared, found, offered):
     if not possible:
         there = sorted(filter(re.compile(r"\d+\.\d+\.\d+$").match, complete), key=number)
         raise Refused(
-            f"nvidia_driver_version: declared {declared}, but the repository does not offer all of {', '.join(names)} in it. "
-            f"It offers {', '.join(there) or 'none of them in any version'}."
+            f"nvidia_driver_version: declared {declared}, but the repository does not offer {', '.join(names)} in it. "
+            f"It offers {', '.join(there) or 'no driver at all'}."
         )
     return max(found.intersection(possible) or possible, key=number)
 

@@ -7,9 +7,9 @@ declared version is compared with the loaded one.
 from __future__ import annotations
 
 SECURE_BOOT = (
-    "Secure Boot is on and the key that signs the modules is not enrolled ({key}): no module of ours would be loaded. Next, on "
-    "the host: apt-get install dkms mokutil; dkms generate_mok; mokutil --import /var/lib/dkms/mok.pub; reboot at the console, "
-    "choose Enroll MOK, and run again. Or turn Secure Boot off in the firmware"
+    "Secure Boot is on and the key that signs the modules is not enrolled ({key}): no module of ours would be loaded. "
+    "Next, on the host: apt-get install dkms mokutil; dkms generate_mok; mokutil --import /var/lib/dkms/mok.pub; reboot at "
+    "the console, choose Enroll MOK, and run again. Or turn Secure Boot off in the firmware"
 )
 
 
@@ -56,7 +56,9 @@ def obstacles(facts, holders=(), allowed=True, tried=False):
             "-e nvidia_driver_stop_services=true"
         )
     if tried:
-        found.append("it was rebooted for the same reasons already, and they are still there. Next: journalctl -k -b | grep -i nvidia")
+        found.append(
+            "it was rebooted for this before, and it did not help. Next, on the host: journalctl -k -b | grep -i nvidia"
+        )
     if not allowed:
         found.append("reboots are not allowed. Next: run again with -e nvidia_driver_reboot_allowed=true")
     return found

@@ -1,1 +1,1 @@
-"""A small signed apt repository with the package names, versions and dependencies of NVIDIA's, and what a test host needs of Debian's."""
+"""A small signed apt repository with NVIDIA's package names, versions and dependencies, and what a host needs of Debian's."""

@@ -43,7 +43,8 @@ def build(package, directory):
             place(root / "DEBIAN" / name, f"#!/bin/sh\nset -e\n{text}")
         run("dpkg-deb", "--root-owner-group", "-Znone", "--build", str(root), str(deb))
     content = deb.read_bytes()
-    return fields({**control, "Filename": f"./{deb.name}", "Size": len(content), "SHA256": hashlib.sha256(content).hexdigest()})
+    file = {"Filename": f"./{deb.name}", "Size": len(content), "SHA256": hashlib.sha256(content).hexdigest()}
+    return fields(control | file)
 
 
 def place(path, text):
@@ -70,9 +71,10 @@ def sign(directory):
     """Sign the index with a new key and put its public half beside it, under the name that NVIDIA's has."""
     with tempfile.TemporaryDirectory() as home:
         env = {**os.environ, "GNUPGHOME": home}
-        run("gpg", "--batch", "--quiet", "--passphrase", "", "--quick-gen-key", "tests@example.invalid", "rsa2048", "sign", "never", env=env)
-        (directory / "3bf863cc.pub").write_text(run("gpg", "--armor", "--export", env=env))
-        run("gpg", "--batch", "--clearsign", "--output", str(directory / "InRelease"), str(directory / "Release"), env=env)
-        listing = run("gpg", "--batch", "--with-colons", "--list-keys", env=env)
+        gpg = ("gpg", "--batch", "--quiet")
+        run(*gpg, "--passphrase", "", "--quick-gen-key", "tests@example.invalid", "rsa2048", "sign", "never", env=env)
+        (directory / "3bf863cc.pub").write_text(run(*gpg, "--armor", "--export", env=env))
+        run(*gpg, "--clearsign", "--output", str(directory / "InRelease"), str(directory / "Release"), env=env)
+        listing = run(*gpg, "--with-colons", "--list-keys", env=env)
         run("gpgconf", "--kill", "gpg-agent", env=env)
     return next(line.split(":")[9] for line in listing.splitlines() if line.startswith("fpr:"))

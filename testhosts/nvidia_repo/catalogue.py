@@ -49,11 +49,12 @@ def library(name, version):
 def kernel_module(name, upstream, licence, other):
     """A DKMS package: its module is built for each kernel that has headers, as the real one does."""
     configure = f"dkms add -m nvidia -v {upstream}\ndkms autoinstall\n"
+    conf = f'PACKAGE_NAME="nvidia"\nPACKAGE_VERSION="{upstream}"\n#LICENSE="{licence}"\n'
     return Package(
         name,
         f"{upstream}-1",
-        {"Depends": "dkms", "Provides": "nvidia-kernel-dkms-any", "Conflicts": other},
-        {f"usr/src/nvidia-{upstream}/dkms.conf": f'PACKAGE_NAME="nvidia"\nPACKAGE_VERSION="{upstream}"\n#LICENSE="{licence}"\n'},
+        {"Depends": "dkms", "Conflicts": other},
+        {f"usr/src/nvidia-{upstream}/dkms.conf": conf},
         scripts={"postinst": configure, "prerm": f"dkms remove -m nvidia -v {upstream} --all\n"},
     )
 
@@ -70,6 +71,7 @@ def driver(upstream):
     version = f"{upstream}-1"
     branch = upstream.split(".")[0]
     same = f"(= {version})"
+    parts = ("libcuda1", "libnvidia-ml1", "nvidia-persistenced", "nvidia-modprobe")
     yield Package("libcuda1", version, **library("libcuda", upstream))
     yield Package("libnvidia-ml1", version, **library("libnvidia-ml", upstream))
     yield Package("nvidia-modprobe", version)
@@ -77,13 +79,13 @@ def driver(upstream):
     yield Package(
         "nvidia-driver-cuda",
         version,
-        {"Depends": ", ".join(f"{part} {same}" for part in ("libcuda1", "libnvidia-ml1", "nvidia-persistenced", "nvidia-modprobe"))},
+        {"Depends": ", ".join(f"{part} {same}" for part in parts)},
         {"usr/bin/nvidia-smi": standin("nvidia-smi")},
     )
     yield kernel_module("nvidia-kernel-open-dkms", upstream, "Dual MIT/GPL", "nvidia-kernel-dkms")
     yield kernel_module("nvidia-kernel-dkms", upstream, "NVIDIA", "nvidia-kernel-open-dkms")
-    parts = f"nvidia-driver-cuda {same}, nvidia-kernel-open-dkms {same}"
-    yield Package("nvidia-open", version, {"Depends": parts}, architecture="all")
+    both = f"nvidia-driver-cuda {same}, nvidia-kernel-open-dkms {same}"
+    yield Package("nvidia-open", version, {"Depends": both}, architecture="all")
     yield Package("nvidia-fabricmanager", version, files=service("nvidia-fabricmanager"))
     yield pinning(f"nvidia-driver-pinning-{upstream}", version, f"{upstream}-*")
     if upstream == max(name for name in DRIVERS if name.startswith(branch)):

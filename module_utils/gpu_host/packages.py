@@ -93,9 +93,7 @@ def upstream(version):
 def branch_of(version):
     """580, of 580 or 580.95.05. Raises Refused if this is neither a branch nor a full version, or too old."""
     if not re.fullmatch(r"\d{3,}(\.\d+\.\d+)?", version):
-        raise Refused(
-            f"nvidia_driver_version: declared '{version}', which is neither a branch (580) nor a version (580.95.05)."
-        )
+        raise Refused(f"nvidia_driver_version: declared '{version}', neither a branch (580) nor a version (580.95.05).")
     branch = int(version.split(".")[0])
     if branch < int(MINIMUM.split(".")[0]) or ("." in version and number(version) < number(MINIMUM)):
         raise Refused(f"nvidia_driver_version: declared {version}, older than {MINIMUM}, the first that runs CUDA 13.")

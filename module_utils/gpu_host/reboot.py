@@ -56,9 +56,7 @@ def obstacles(facts, holders=(), allowed=True, tried=False):
             "-e nvidia_driver_stop_services=true"
         )
     if tried:
-        found.append(
-            "it was rebooted for this before, and it did not help. Next, on the host: journalctl -k -b | grep -i nvidia"
-        )
+        found.append("a reboot for this did not help. Next, on the host: journalctl -k -b | grep -i nvidia")
     if not allowed:
         found.append("reboots are not allowed. Next: run again with -e nvidia_driver_reboot_allowed=true")
     return found

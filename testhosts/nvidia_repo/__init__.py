@@ -1,1 +1,1 @@
-"""A small signed apt repository with NVIDIA's package names, versions and dependencies, and what a host needs of Debian's."""
+"""A small signed apt repository with the names, versions and relations of NVIDIA's packages, and of some of Debian's."""

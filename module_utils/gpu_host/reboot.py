@@ -6,6 +6,8 @@ declared version is compared with the loaded one.
 
 from __future__ import annotations
 
+from .gate import same_value
+
 SECURE_BOOT = (
     "Secure Boot is on and the key that signs the modules is not enrolled ({key}): no module of ours would be loaded. "
     "Next, on the host: apt-get install dkms mokutil; dkms generate_mok; mokutil --import /var/lib/dkms/mok.pub; reboot at "
@@ -29,20 +31,15 @@ def reasons(facts, version, parameters=(), options=None):
         found.append(f"the loaded module is {loaded['version']}, declared is {version}")
     elif loaded and not loaded["open"]:
         found.append("the loaded module is the proprietary one")
-    missing = [word for word in parameters if word not in facts["boot"]["cmdline"].split()]
+    missing = [word for word in parameters if word not in facts["boot"]["parameters"]]
     if missing:
         found.append(f"the kernel was started without {' '.join(missing)}")
     for module, wanted in (options or {}).items():
         in_effect = driver["parameters"].get(module, {})
         for name, value in wanted.items():
-            if name in in_effect and same(in_effect[name]) != same(value):
+            if name in in_effect and not same_value(in_effect[name], value):
                 found.append(f"the module {module} runs with {name}={in_effect[name]}, declared is {value}")
     return found
-
-
-def same(value):
-    """A module parameter's value to compare: the kernel prints booleans as Y and N."""
-    return {"True": "Y", "1": "Y", "y": "Y", "False": "N", "0": "N", "n": "N"}.get(str(value), str(value))
 
 
 def obstacles(facts, holders=(), allowed=True, tried=False):

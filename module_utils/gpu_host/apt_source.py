@@ -13,19 +13,19 @@ class Refused(Exception):
 
 
 def fingerprints(armoured):
-    """Fingerprints of the primary keys in an ASCII-armoured OpenPGP block, version 4 (RFC 4880 12.2)."""
-    found = re.search(r"-----BEGIN PGP PUBLIC KEY BLOCK-----\n(.*?)\n(=\S{4}\n)?-----END", armoured.replace("\r", ""), re.S)
-    if not found:
-        raise Refused("no ASCII-armoured OpenPGP public key in it")
-    _, _, body = found[1].partition("\n\n") if "\n\n" in found[1] else ("", "", found[1])
+    """Fingerprints of all primary keys in a file of ASCII-armoured OpenPGP blocks, version 4 (RFC 4880 12.2)."""
+    pattern = r"-----BEGIN PGP PUBLIC KEY BLOCK-----\n(?:.+\n)*?\n([A-Za-z0-9+/=\n]*?)(?:\n=[A-Za-z0-9+/]{4})?\n-----END PGP"
+    blocks = re.findall(pattern, armoured.replace("\r", ""))
+    if not blocks or len(blocks) != armoured.count("-----BEGIN "):
+        raise Refused("it is no ASCII-armoured OpenPGP public key")
     try:
-        return [hashlib.sha1(b"\x99" + len(key).to_bytes(2, "big") + key).hexdigest().upper() for key in _primary_keys(body)]
+        keys = [key for block in blocks for key in _primary_keys(base64.b64decode(block))]
     except (ValueError, IndexError) as error:
-        raise Refused(f"no OpenPGP public key that can be read: {error}") from error
+        raise Refused(f"it is no OpenPGP public key that can be read ({error})") from error
+    return [hashlib.sha1(b"\x99" + len(key).to_bytes(2, "big") + key).hexdigest().upper() for key in keys]
 
 
-def _primary_keys(body):
-    data = base64.b64decode(body, validate=False)
+def _primary_keys(data):
     while data:
         kind, content, data = _packet(data)
         if kind == 6:  # public key; its subkeys are 14
@@ -96,7 +96,7 @@ def versions(index, patterns):
     found = {}
     for stanza in re.split(r"\n\s*\n", index):
         fields = dict(re.findall(r"^(Package|Version): *(.*)$", stanza, re.M))
-        name = fields.get("Package", "")
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+        name = fields.get("Package")
+        if name and any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
             found.setdefault(name, []).append(fields["Version"])
     return found

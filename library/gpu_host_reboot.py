@@ -38,14 +38,13 @@ options:
     description: Whether services that use the GPUs may be stopped for it.
     type: bool
     default: false
-  installed:
-    description: Whether all is installed. Then a newest kernel without the declared module is refused too.
-    type: bool
-    default: false
-  record:
-    description: The file that keeps for what the host was rebooted last. A reboot that did not help is not tried again.
-    type: path
-    default: /var/lib/gpu-host/rebooted.json
+  stage:
+    description:
+      - V(planned) before anything is changed. V(installed) afterwards, when the newest kernel must have the declared module.
+        V(rebooted) after the reboot, when no reason may be left.
+    type: str
+    choices: [planned, installed, rebooted]
+    default: planned
 attributes:
   check_mode:
     support: full
@@ -75,11 +74,15 @@ services:
   elements: str
   returned: always
 record:
-  description: What to keep in the record before the reboot.
+  description: What to keep before the reboot, so that one that does not help is not repeated.
   type: dict
   returned: always
+record_path:
+  description: The file to keep it in.
+  type: str
+  returned: always
 recorded:
-  description: Whether a record is there.
+  description: Whether one is there.
   type: bool
   returned: always
 """
@@ -99,9 +102,9 @@ def active_units(module):
     return [line.split()[0] for line in listing.splitlines() if line.strip()]
 
 
-def kept(path):
+def read_record():
     try:
-        return json.loads(Path(path).read_text("utf-8"))
+        return json.loads(Path(reboot.RECORD).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
 
@@ -115,8 +118,7 @@ def main():
             "module_options": {"type": "dict", "default": {}},
             "allowed": {"type": "bool", "default": False},
             "stop_services": {"type": "bool", "default": False},
-            "installed": {"type": "bool", "default": False},
-            "record": {"type": "path", "default": "/var/lib/gpu-host/rebooted.json"},
+            "stage": {"type": "str", "choices": ["planned", "installed", "rebooted"], "default": "planned"},
         },
         supports_check_mode=True,
     )
@@ -124,14 +126,15 @@ def main():
     facts, version = asked["facts"], asked["driver_version"]
     why = reboot.reasons(facts, version, asked["kernel_parameters"], asked["module_options"])
     services, others = reboot.holders(active_units(module), facts["processes"])
-    record = kept(asked["record"])
+    last = read_record()
     result = {
         "reasons": why,
         "services": services,
-        "record": {"boot": facts["boot"]["id"], "reasons": why},
-        "recorded": bool(record),
+        "record": reboot.record(facts, version, why),
+        "record_path": reboot.RECORD,
+        "recorded": bool(last),
     }
-    if asked["installed"]:
+    if asked["stage"] != "planned":
         unready = reboot.unready(facts, version)
         if unready:
             module.fail_json(msg=f"{'; '.join(unready)}.", **result)
@@ -140,7 +143,7 @@ def main():
             facts,
             holders=[*([] if asked["stop_services"] else services), *others],
             allowed=asked["allowed"],
-            tried=record.get("reasons") == why and record.get("boot") != facts["boot"]["id"],
+            tried=asked["stage"] == "rebooted" or reboot.was_tried(last, facts, version, why),
         )
         if against:
             module.fail_json(msg=f"A reboot is needed: {'; '.join(why)}. But {'; but '.join(against)}.", **result)

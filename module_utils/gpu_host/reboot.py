@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from .gate import same_value
 
+RECORD = "/var/lib/gpu-host/rebooted.json"  # for what the host was rebooted last
+
 SECURE_BOOT = (
     "Secure Boot is on and the key that signs the modules is not enrolled ({key}): no module of ours would be loaded. "
     "Next, on the host: apt-get install dkms mokutil; dkms generate_mok; mokutil --import /var/lib/dkms/mok.pub; reboot at "
@@ -53,10 +55,24 @@ def obstacles(facts, holders=(), allowed=True, tried=False):
             "-e nvidia_driver_stop_services=true"
         )
     if tried:
-        found.append("a reboot for this did not help. Next, on the host: journalctl -k -b | grep -i nvidia")
+        found.append(
+            "a reboot for this did not help. Next, on the host: journalctl -k -b | grep -i nvidia; when the cause is gone: "
+            f"rm {RECORD}"
+        )
     if not allowed:
         found.append("reboots are not allowed. Next: run again with -e nvidia_driver_reboot_allowed=true")
     return found
+
+
+def record(facts, version, why):
+    """What to keep of a reboot before it happens."""
+    return {"boot": facts["boot"]["id"], "version": version, "reasons": why}
+
+
+def was_tried(kept, facts, version, why):
+    """Whether the host was rebooted for one of these reasons and this driver before; `kept`: the last record, or empty."""
+    same = kept.get("version") == version and not set(why).isdisjoint(kept.get("reasons", ()))
+    return same and kept["boot"] != facts["boot"]["id"]
 
 
 def unready(facts, version):

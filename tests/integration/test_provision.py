@@ -161,7 +161,9 @@ def test_another_branch_or_version_up_or_down_is_one_variable_and_one_transactio
     assert host.boots() == boots
 
 
-LOCK = "import fcntl, time; file = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(file, fcntl.LOCK_EX); time.sleep(600)"
+LOCK = (
+    "import fcntl, time; file = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(file, fcntl.LOCK_EX); time.sleep(600)"
+)
 UNIT = "[Service]\\nExecStart=sleep infinity\\n"
 SOURCE = "/etc/apt/sources.list.d/cuda.list"
 

@@ -79,6 +79,16 @@ def test_what_stands_against_a_reboot_says_what_to_type(asked, said):
     assert "Next" in obstacle
 
 
+def test_a_reboot_for_one_of_the_reasons_is_not_repeated_but_one_that_never_came_is():
+    why = ["the module nouveau is loaded"]
+    kept = reboot.record(facts(), VERSION, [*why, "another, for which it helped"])
+    assert reboot.was_tried(kept, facts(boot__id="b2"), VERSION, why)
+    assert not reboot.was_tried(kept, facts(), VERSION, why)  # aborted before it rebooted
+    assert not reboot.was_tried(kept, facts(boot__id="b2"), VERSION, ["a third"])
+    assert not reboot.was_tried(kept, facts(boot__id="b2"), "590.44.01", why)
+    assert not reboot.was_tried({}, facts(), VERSION, why)
+
+
 @pytest.mark.parametrize(("state", "key"), [("enabled", None), ("enabled", "not enrolled"), ("enabled", "unknown")])
 def test_under_secure_boot_a_key_that_is_not_enrolled_stops_with_instructions(state, key):
     (obstacle,) = reboot.obstacles(facts(secure_boot__state=state, secure_boot__dkms_key=key))

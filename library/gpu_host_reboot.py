@@ -137,7 +137,7 @@ def main():
     if asked["stage"] != "planned":
         unready = reboot.unready(facts, version)
         if unready:
-            module.fail_json(msg=f"{'; '.join(unready)}.", **result)
+            module.fail_json(msg=unready, **result)
     if why:
         against = reboot.obstacles(
             facts,

@@ -6,15 +6,9 @@ declared version is compared with the loaded one.
 
 from __future__ import annotations
 
-from .gate import same_value
+from .gate import same_value, secure_boot
 
 RECORD = "/var/lib/gpu-host/rebooted.json"  # for what the host was rebooted last
-
-SECURE_BOOT = (
-    "Secure Boot is on and the key that signs the modules is not enrolled ({key}): no module of ours would be loaded. "
-    "Next, on the host: apt-get install dkms mokutil; dkms generate_mok; mokutil --import /var/lib/dkms/mok.pub; reboot at "
-    "the console, choose Enroll MOK, and run again. Or turn Secure Boot off in the firmware"
-)
 
 
 def reasons(facts, version, parameters=(), options=None):
@@ -46,9 +40,7 @@ def reasons(facts, version, parameters=(), options=None):
 
 def obstacles(facts, holders=(), allowed=True, tried=False):
     """Why it may not reboot even so, a list of sentences. `tried`: it was rebooted for the same reasons before."""
-    found = []
-    if facts["secure_boot"]["state"] == "enabled" and facts["secure_boot"]["dkms_key"] != "enrolled":
-        found.append(SECURE_BOOT.format(key=facts["secure_boot"]["dkms_key"] or "DKMS has made none yet"))
+    found = [f"{finding.found}. Next: {finding.next}" for finding in secure_boot(facts)]
     if holders:
         found.append(
             f"{', '.join(holders)} is at work. Next: stop it, or, where it is a service that may be stopped, run again with "
@@ -76,12 +68,12 @@ def was_tried(kept, facts, version, why):
 
 
 def unready(facts, version):
-    """Why the next boot would not have the declared driver, a list of sentences."""
+    """Why the next boot would not have the declared driver, a sentence; empty if it will."""
     if facts["smi"]["state"] == "absent":
-        return ["the packages brought no nvidia-smi. Next, on the host: dpkg -l '*nvidia*'"]
+        return "The packages brought no nvidia-smi. Next, on the host: dpkg -l '*nvidia*'"
     kernel, module = facts["kernels"]["newest"], facts["driver"]["next_boot"]
     if module and module["version"] == version and module["open"]:
-        return []
+        return ""
     if not module:
         found = "no nvidia module"
     elif module["version"] != version:
@@ -91,10 +83,10 @@ def unready(facts, version):
     states = [line for line in facts["driver"]["dkms"] if line["module"] == "nvidia" and line["kernel"] == kernel]
     dkms = ", ".join(f"{line['version']} {line['state']}" for line in states) or "nothing"
     headers = "are there" if kernel in facts["kernels"]["headers"] else "are missing"
-    return [
-        f"kernel {kernel}, which the next boot takes, has {found}; declared is {version}. "
+    return (
+        f"Kernel {kernel}, which the next boot takes, has {found}; declared is {version}. "
         f"DKMS says {dkms} for it, its headers {headers}. Next, on the host: dkms autoinstall -k {kernel}"
-    ]
+    )
 
 
 def holders(units, processes):

@@ -165,6 +165,8 @@ LOCK = (
     "import fcntl, time; file = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(file, fcntl.LOCK_EX); time.sleep(600)"
 )
 UNIT = "[Service]\\nExecStart=sleep infinity\\n"
+MACHINE = "/etc/fake-gpu/machine.json"
+HARDWARE = "python3 /usr/lib/fake-gpu/machine.py hardware"
 SOURCE = "/etc/apt/sources.list.d/cuda.list"
 
 
@@ -179,9 +181,14 @@ SOURCE = "/etc/apt/sources.list.d/cuda.list"
             "sglang-k26.service is at work",
         ),
         (f"echo 'deb http://127.0.0.1:8099/debian12/x86_64/ /' >{SOURCE}", f"rm {SOURCE}", f"{SOURCE} declares"),
+        (
+            f"echo '{{\"secure_boot\": true}}' >{MACHINE}; {HARDWARE}",
+            f"echo '{{}}' >{MACHINE}; {HARDWARE}",
+            "mokutil --import",
+        ),
         ("touch /usr/bin/nvidia-uninstall", "rm /usr/bin/nvidia-uninstall", ".run installer"),
     ],
-    ids=["held", "locked", "serving", "declared twice", "run file"],
+    ids=["held", "locked", "serving", "declared twice", "Secure Boot", "run file"],
 )
 def test_what_is_in_the_way_of_a_change_is_named_and_nothing_is_changed(host, hurt, heal, said):
     host.shell(hurt)
@@ -192,6 +199,14 @@ def test_what_is_in_the_way_of_a_change_is_named_and_nothing_is_changed(host, hu
     assert run.status == 2
     assert said in " ".join(run.output.split())
     assert after == before
+
+
+def test_a_toolkit_that_would_bring_a_driver_is_refused(host):
+    before = host.state()
+    run = host.provision("-e", "{cuda_toolkit_packages: [cuda-13-0]}")
+    assert run.status == 2
+    assert "apt would install nvidia-open for it" in " ".join(run.output.split())
+    assert host.state() == before
 
 
 OTHER = """

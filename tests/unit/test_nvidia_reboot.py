@@ -91,13 +91,20 @@ def test_a_reboot_for_one_of_the_reasons_is_not_repeated_but_one_that_never_came
 
 @pytest.mark.parametrize(("state", "key"), [("enabled", None), ("enabled", "not enrolled"), ("enabled", "unknown")])
 def test_under_secure_boot_a_key_that_is_not_enrolled_stops_with_instructions(state, key):
-    (obstacle,) = reboot.obstacles(facts(secure_boot__state=state, secure_boot__dkms_key=key))
+    host = facts(
+        loaded=None, secure_boot__state=state, secure_boot__dkms_key=key, driver__next_boot=None, driver__on_disk=None
+    )
+    (obstacle,) = reboot.obstacles(host)
     assert "mokutil --import /var/lib/dkms/mok.pub" in obstacle
+    assert ("dkms generate_mok" in obstacle) is (key is None)
 
 
 @pytest.mark.parametrize(("state", "key"), [("enabled", "enrolled"), ("disabled", "not enrolled"), ("none", None)])
 def test_otherwise_secure_boot_is_no_obstacle(state, key):
-    assert reboot.obstacles(facts(secure_boot__state=state, secure_boot__dkms_key=key)) == []
+    host = facts(
+        loaded=None, secure_boot__state=state, secure_boot__dkms_key=key, driver__next_boot=None, driver__on_disk=None
+    )
+    assert reboot.obstacles(host) == []
 
 
 @pytest.mark.parametrize(
@@ -114,15 +121,15 @@ def test_a_newest_kernel_without_the_module_is_named_with_what_dkms_says(module,
         driver__dkms=[{"module": "nvidia", "version": VERSION, "kernel": "6.1.0-30", "state": "built"}],
         kernels__newest="6.1.0-30",
     )
-    (text,) = reboot.unready(host, VERSION)
-    assert f"kernel 6.1.0-30, which the next boot takes, has {found}" in text
+    text = reboot.unready(host, VERSION)
+    assert f"Kernel 6.1.0-30, which the next boot takes, has {found}" in text
     assert "DKMS says 580.95.05 built for it, its headers are missing" in text
     assert "dkms autoinstall -k 6.1.0-30" in text
-    assert reboot.unready(facts(), VERSION) == []
+    assert reboot.unready(facts(), VERSION) == ""
 
 
 def test_a_driver_without_nvidia_smi_is_not_ready():
-    assert "no nvidia-smi" in reboot.unready(facts(smi__state="absent"), VERSION)[0]
+    assert "no nvidia-smi" in reboot.unready(facts(smi__state="absent"), VERSION)
 
 
 def test_services_can_be_stopped_and_other_processes_are_named():

@@ -74,6 +74,7 @@ repository:
   returned: success
 """
 
+import os
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -114,7 +115,7 @@ def main():
     installed = {package["name"]: package["version"] for package in facts["packages"]}
     held = [package["name"] for package in facts["packages"] if package["held"]]
     try:
-        repository = packages.repository(system["id"], system["version"])
+        repository = packages.repository(system["id"], system["version"], os.uname().machine)
         uri = f"{module.params['repositories'].rstrip('/')}/{repository.path}"
         check_sources(module, installed, uri)
         plan = packages.plan(system["id"], version, (kernels["running"], kernels["newest"]), installed, held, offered)

@@ -62,7 +62,7 @@ def repository(distribution, release, architecture="x86_64"):
 
 
 def components(distribution, branch):
-    """The packages of a driver for computing only; their names know nothing of each other across distributions."""
+    """The packages of a driver for computing only, with its open module."""
     common = ("nvidia-modprobe", "nvidia-persistenced")
     if distribution == "debian":
         return ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", *common)
@@ -180,12 +180,14 @@ def choose(names, declared, found, offered):
 def from_elsewhere(installed, listing, ours):
     """Driver packages whose installed version another source offers and ours does not: {name: URI}.
 
-    `listing`: what `apt-cache madison` prints; `ours`: URI of the declared repository.
+    `listing`: what `apt-cache madison` prints; `ours`: URI of the declared repository. The container toolkit and CUDA's
+    own packages may come from anywhere: their versions are no driver's.
     """
     sources = {}
     for line in listing.splitlines():
         name, version, source = (column.strip() for column in line.split("|"))
-        if installed.get(name) == version:
+        of_driver = re.match(r"\d{3}\.\d", upstream(version)) or name.startswith("linux-modules-nvidia-")
+        if of_driver and installed.get(name) == version:
             sources.setdefault(name, set()).add(source.split()[0].rstrip("/"))
     ours = ours.rstrip("/")
     return {name: sorted(found)[0] for name, found in sources.items() if ours not in found}

@@ -199,6 +199,8 @@ LISTING = """\
 nvidia-modprobe | 580.95.05-1 | https://mirror.example.com/debian12/x86_64  Packages
 nvidia-modprobe | 535.261.03-1~deb12u1 | http://deb.example.com/debian bookworm/non-free amd64 Packages
 nvidia-smi | 535.261.03-1~deb12u1 | http://deb.example.com/debian bookworm/non-free amd64 Packages
+nvidia-container-toolkit | 1.18.0-1 | https://containers.example.com stable/deb Packages
+linux-modules-nvidia-580-server-open-generic | 6.8.0-50.51 | http://ubuntu.example.com noble/restricted amd64 Packages
 """
 
 
@@ -209,6 +211,8 @@ def test_a_package_that_another_source_provides_is_found_and_one_that_it_only_of
 
     assert elsewhere(nvidia_modprobe="580.95.05-1") == {}
     assert elsewhere(nvidia_modprobe="580.65.06-1") == {}  # vanished from the repository: an older one of its own
+    assert elsewhere(nvidia_container_toolkit="1.18.0-1") == {}
+    assert elsewhere(linux_modules_nvidia_580_server_open_generic="6.8.0-50.51") != {}
     assert elsewhere(nvidia_smi="535.261.03-1~deb12u1") == {"nvidia-smi": "http://deb.example.com/debian"}
 
 

@@ -10,7 +10,7 @@ from .packages import REPOSITORIES
 # What dpkg knows of drivers, toolkits and kernels; the status is two letters: wanted, state ("hi" is held and installed).
 PACKAGES_ARGV = (
     *("dpkg-query", "--show", "--showformat=${Package}\\t${Version}\\t${db:Status-Abbrev}\\t${source:Package}\\n"),
-    *("*nvidia*", "cuda*", "*-cuda*", "linux-headers-*", "linux-image-*", "dkms", "mokutil"),
+    *("*nvidia*", "cuda*", "libcuda*", "libnv*", "nvlsm", "*-cuda*", "linux-headers-*", "linux-image-*", "dkms", "mokutil"),
 )
 
 

@@ -7,6 +7,8 @@ from .command import Problem, run
 
 PROGRAMS = {
     "apt-config": "apt",
+    "gpg": "gpg",
+    "gpg-agent": "gpg-agent",
     "ip": "iproute2",
     "mmdebstrap": "mmdebstrap",
     "mount": "mount",

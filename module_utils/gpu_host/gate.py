@@ -338,7 +338,7 @@ def _driver(facts, declared, known):
         yield Finding("uvm", WARNING, "nvidia_uvm loaded", "not loaded", "/sys/module", hint)
     if on_disk:
         yield from _next_boot(facts, kernels["newest"])
-    yield from _secure_boot(facts)
+    yield from secure_boot(facts)
 
 
 def _next_boot(facts, newest):
@@ -363,7 +363,8 @@ def _next_boot(facts, newest):
         yield Finding("next_boot", CRITICAL, "one version", found, f"modinfo: {module['file']}", PROVISION)
 
 
-def _secure_boot(facts):
+def secure_boot(facts: dict) -> Iterator[Finding]:
+    """What says that the firmware would not accept the module, or one that is to be built."""
     if facts["secure_boot"]["state"] != "enabled":
         return
     driver, key = facts["driver"], facts["secure_boot"]["dkms_key"]
@@ -380,8 +381,9 @@ def _secure_boot(facts):
         if module
         else "no module"
     )
+    make = "" if key else "apt-get install dkms mokutil && dkms generate_mok, then "
     hint = (
-        "mokutil --import /var/lib/dkms/mok.pub on the host, then enrol it at the console of the next boot; "
+        f"{make}mokutil --import /var/lib/dkms/mok.pub on the host, then enrol it at the console of the next boot; "
         "or switch Secure Boot off in the firmware"
     )
     found = f"Secure Boot on, {what}, DKMS key {key or 'not made yet'}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 
-SUPPORTED = {("debian", "12"), ("debian", "13"), ("ubuntu", "22.04"), ("ubuntu", "24.04")}
+from .packages import REPOSITORIES
 
 # What dpkg knows of drivers, toolkits and kernels; the status is two letters: wanted, state ("hi" is held and installed).
 PACKAGES_ARGV = (
     *("dpkg-query", "--show", "--showformat=${Package}\\t${Version}\\t${db:Status-Abbrev}\\t${source:Package}\\n"),
-    *("*nvidia*", "cuda*", "*-cuda*", "linux-headers-*", "linux-image-*", "dkms", "mokutil"),
+    *("*nvidia*", "cuda*", "libcuda*", "libnv*", "nvlsm", "*-cuda*", "linux-headers-*", "linux-image-*", "dkms", "mokutil"),
 )
 
 
@@ -26,7 +26,7 @@ def parse_os_release(text):
         "id": release[0],
         "version": release[1],
         "name": fields.get("PRETTY_NAME", " ".join(release).strip()),
-        "supported": release in SUPPORTED,
+        "supported": release in REPOSITORIES,
     }
 
 

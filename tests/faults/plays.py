@@ -281,7 +281,8 @@ def left_behind(host, status, before, run):
     state = host.shell("systemctl show -p ActiveState -p UnitFileState --value $unit; sglang-deploy status || true")
     if status == 0 or "repeated: status 0" in run.output:
         return PROVED if "proved: runs what was verified" in state else state
-    if "back     failed too" in run.output:
+    # Ansible shows the lines of the task as well, with their braces.
+    if re.search(r"back     failed too, and nothing else was touched: [^{]", run.output):
         return BOTH
     if start(host) == before:
         return UNTOUCHED

@@ -117,7 +117,7 @@ PLAYS = (
     bad("the worker drops the window", "window: declared 1024, found none (effective hop, differs)", scenario={"run": AWAY}),
     bad("the process drops the window", "window: declared 1024, found none (echoed hop, differs)", scenario={"echo": AWAY}),
     bad(
-        "a worker meets an exception", "ended during this start: torch.OutOfMemoryError: CUDA out of memory",
+        "a worker meets an exception", "torch.OutOfMemoryError: CUDA out of memory",
         scenario=lines(("Load weight begin", "raise", "torch.OutOfMemoryError: CUDA out of memory.")),
     ),
     bad(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import traceback
+from collections import Counter
+from typing import NamedTuple
 
 from ansible import context
 from ansible.plugins.callback import CallbackBase
@@ -17,13 +20,45 @@ description:
     C(columns) (list of text), C(rows) (list of lists), C(notes) (list of text), C(passed) (true, false, or
     null in check mode) and C(key) (text; the tables of one host differ by it, the last of each key counts).
     The tables appear after the recap, each behind the name of its host, also when the run failed or was
-    stopped in the middle.
+    stopped in the middle. Tables that differ only in their titles and in the column C(read in) appear as one.
   - A play with C(verdict_required) set to true in its C(vars) promises a passed table for each host of its
-    pattern within C(--limit). Each host that ends the run without one is named with the reason, and the exit
-    status is 2, or 4 where a host was unreachable. A pattern that matches no host is such a failure too.
+    pattern within C(--limit). Each host that ends the run without one is named with the reason, and with what
+    its last failure said, and the exit status is 2, or 4 where a host was unreachable. A pattern that matches
+    no host is such a failure too.
+  - A table may carry C(runs), a dictionary of dictionaries of text, subject to name to value. Hosts that speak of
+    the same subject are neighbours in it, and each name under which they differ is drift and is named. A play with
+    C(verdict_alike) set to true in its C(vars) promises that there is none; otherwise the exit status is 2. A host
+    whose column C(declared) has another value than most of its neighbours is named too, and that is no failure.
 requirements:
   - enabled in C(callbacks_enabled), as the last one, because it may end the process
 """
+
+WHERE = "read in"  # the column that says where, and differs on hosts that are alike
+SHOWN = 8  # differences of one subject on the terminal; an engine installed otherwise has hundreds
+
+
+class Problem(NamedTuple):
+    """Why the run did not prove what it promised: of a host, or (None) of the run; and what its last failure said."""
+
+    host: str | None
+    reason: str
+    cause: str = ""
+
+    def __str__(self):
+        return "\n".join([f"{self.host}: {self.reason}" if self.host else self.reason, *indented([self.cause])])
+
+
+class Drift(NamedTuple):
+    """What neighbours do not have in common: {value: hosts}, the fewest hosts first."""
+
+    subject: str
+    name: str
+    values: dict
+    fails: bool
+
+    def __str__(self):
+        values = ", ".join(f"{value} on {few(hosts)}" for value, hosts in self.values.items())
+        return f"{self.subject}: {self.name} {values}"
 
 
 class CallbackModule(CallbackBase):
@@ -37,6 +72,7 @@ class CallbackModule(CallbackBase):
         self._begun = set()  # hosts whose batch of a promising play began
         self._tables = {}  # host: {key: table}
         self._stopped = {}  # host: why it went no further
+        self._causes = {}  # host: what its last failure said
 
     def v2_playbook_on_play_start(self, play):
         if promises(play):
@@ -49,56 +85,82 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
         if not ignore_errors:
-            self._stopped[result.host.name] = f'failed in task "{result.task.get_name()}"'
+            self._stop(result, f'failed in task "{result.task.get_name()}"')
         self.v2_runner_on_ok(result)
 
     def v2_runner_on_unreachable(self, result):
-        self._stopped[result.host.name] = "unreachable"
+        self._stop(result, "unreachable")
 
     v2_runner_item_on_ok = v2_runner_on_ok
     v2_runner_item_on_failed = v2_runner_on_ok
 
+    def _stop(self, result, reason):
+        self._stopped[result.host.name] = reason
+        self._causes[result.host.name] = cause_of(result.result)
+
     def v2_playbook_on_stats(self, stats):
         try:
-            for host in self._hosts_in_order():
-                for table in self._tables[host].values():
-                    self._display.display(f"\n{host}  {render(table)}")
-            unproved = self._unproved()
+            tables = self._tables_in_order()
+            for members in alike(tables):
+                self._display.display("\n" + render(members))
+            if outside := self._outside():
+                self._display.display("\nnot in this run (--limit): " + ", ".join(outside))
+            found = drifts(tables)
+            if found:
+                self._display.display("\n".join(["\nOTHERWISE THAN THEIR NEIGHBOURS", *indented(brief(found))]))
+            problems = self._problems(found)
         except Exception:
             # Ansible turns an exception of a callback into a warning, and the run would end well.
-            unproved = ["verdict_table itself failed:\n" + traceback.format_exc()]
-        if unproved:
-            self._display.display("\nNOT PROVED\n" + "\n".join(f"  {line}" for line in unproved), color="red")
+            problems = [Problem(None, "verdict_table itself failed:\n" + traceback.format_exc())]
+        if problems:
+            self._display.display("\n".join(["\nNOT PROVED", *indented(problems)]), color="red")
             raise SystemExit(4 if stats.dark else 2)
 
-    def _hosts_in_order(self):
-        """The hosts that have tables, as the inventory lists them: results come in any order."""
+    def _tables_in_order(self):
+        """[(host, table)], the hosts as the inventory lists them: results come in any order."""
         place = {name: number for number, name in enumerate(inventory_of(self._plays[0]).hosts)}
-        return sorted(self._tables, key=lambda name: place.get(name, -1))
+        hosts = sorted(self._tables, key=lambda name: place.get(name, -1))
+        return [(host, table) for host in hosts for table in self._tables[host].values()]
 
-    def _unproved(self):
-        """Print which hosts --limit left out; return a line for each promise that was not kept."""
-        unproved, inside, outside = [], {}, {}
-        promising = [play for play in self._plays if promises(play)]
-        for play in promising:
-            inventory, pattern = inventory_of(play), pattern_of(play)
-            everywhere = inventory.get_hosts(pattern, ignore_limits=True, ignore_restrictions=True)
-            if not everywhere:
-                unproved.append(
-                    f'no host matches "{readable(pattern)}" (play "{play.get_name()}"). Next: ansible-inventory --graph'
-                )
-            limited = {h.name for h in inventory.get_hosts(pattern, ignore_restrictions=True)}
-            for host in everywhere:
-                (inside if host.name in limited else outside)[host.name] = play
-        if outside:
-            self._display.display("\nnot in this run (--limit): " + ", ".join(outside))
-        if outside and not inside:
-            unproved.append("no host that must be proved is within --limit")
+    def _promised(self):
+        """(play, its hosts) for each play that promises tables, whatever --limit says."""
+        for play in self._plays:
+            if promises(play):
+                yield play, inventory_of(play).get_hosts(pattern_of(play), ignore_limits=True, ignore_restrictions=True)
+
+    def _inside(self):
+        """{host: its promising play}, within --limit."""
+        return {
+            host.name: play
+            for play, _ in self._promised()
+            for host in inventory_of(play).get_hosts(pattern_of(play), ignore_restrictions=True)
+        }
+
+    def _outside(self):
+        """The promised hosts that --limit left out."""
+        inside = self._inside()
+        return list(dict.fromkeys(h.name for _, hosts in self._promised() for h in hosts if h.name not in inside))
+
+    def _problems(self, found):
+        """A Problem for each promise that was not kept."""
+        problems = [
+            Problem(
+                None,
+                f'no host matches "{readable(pattern_of(play))}" (play "{play.get_name()}"). '
+                "Next: ansible-inventory --graph",
+            )
+            for play, hosts in self._promised()
+            if not hosts
+        ]
+        inside = self._inside()
+        if not inside and self._outside():
+            problems.append(Problem(None, "no host that must be proved is within --limit"))
         for host, play in inside.items():
-            reason = self._reason(host)
-            if reason:
-                unproved.append(f'{host}: {reason} (play "{play.get_name()}")')
-        return unproved
+            if reason := self._reason(host):
+                problems.append(Problem(host, f'{reason} (play "{play.get_name()}")', self._causes.get(host, "")))
+        if any(drift.fails for drift in found) and any(promises(play, "verdict_alike") for play in self._plays):
+            problems.append(Problem(None, "neighbours do not run the same, see above"))
+        return problems
 
     def _reason(self, host):
         """Say why this host is not proved; None if it is."""
@@ -123,9 +185,9 @@ class CallbackModule(CallbackBase):
         return "no task gave a verdict"
 
 
-def promises(play):
+def promises(play, what="verdict_required"):
     """A value that is not plainly false promises: "{{ … }}" must not switch the check off by accident."""
-    return play.vars.get("verdict_required", False) is not False
+    return play.vars.get(what, False) is not False
 
 
 def inventory_of(play):
@@ -146,9 +208,83 @@ def readable(pattern):
     return ",".join(listed(pattern))
 
 
-def render(table):
-    """Lay out one table: columns padded to their widest cell, the title above, the notes below."""
-    lines = [["-" if cell is None else str(cell) for cell in row] for row in [table["columns"], *table["rows"]]]
+def indented(items):
+    return [f"  {line}" for item in items for line in str(item).splitlines()]
+
+
+def few(hosts):
+    return ", ".join(hosts) if len(hosts) < 5 else f"{hosts[0]}, {hosts[1]}, {hosts[2]} and {len(hosts) - 3} others"
+
+
+def cause_of(result):
+    """What a failed result says, of a loop what its failed items say."""
+    items = [item for item in result.get("results", ()) if isinstance(item, dict) and item.get("failed")]
+    return "\n".join(dict.fromkeys(str(one.get("msg", "")).strip() for one in items or [result]))
+
+
+def drifts(tables):
+    """What neighbours among [(host, table)] do not have in common, as Drifts."""
+    subjects = {}  # subject: {host: {name: value}}
+    for host, table in tables:
+        for subject, said in table.get("runs", {}).items():
+            subjects.setdefault(subject, {})[host] = said
+    found = []
+    for subject, hosts in subjects.items():
+        for name in dict.fromkeys(name for said in hosts.values() for name in said):
+            values = by_value({host: said.get(name, "absent") for host, said in hosts.items()})
+            if len(values) > 1:
+                found.append(Drift(subject, name, values, True))
+    return [*found, *declared_otherwise(tables)]
+
+
+def declared_otherwise(tables):
+    """Settings for which most hosts declare one value and others another: a forgotten trial, or what was meant."""
+    settings = {}  # (key, setting): {host: declared}
+    for host, table in tables:
+        if "declared" in table["columns"]:
+            column = table["columns"].index("declared")
+            for row in table["rows"]:
+                settings.setdefault((table.get("key"), row[0]), {})[host] = str(row[column])
+    for (key, setting), declared in settings.items():
+        values = by_value(declared)
+        most = list(values.values())[-1]
+        if len(values) > 1 and 2 * len(most) > len(declared):
+            yield Drift(key, f"{setting} is declared", values, False)
+
+
+def by_value(said):
+    """{value: [hosts]} of {host: value}, the fewest hosts first."""
+    values = {}
+    for host, value in said.items():
+        values.setdefault(value, []).append(host)
+    return dict(sorted(values.items(), key=lambda item: len(item[1])))
+
+
+def brief(found):
+    """Not more than SHOWN of one subject."""
+    for subject, count in Counter(drift.subject for drift in found).items():
+        yield from [drift for drift in found if drift.subject == subject][:SHOWN]
+        if count > SHOWN:
+            yield f"{subject}: {count - SHOWN} differences more"
+
+
+def alike(tables):
+    """[[(host, table)]]: together what differs in title and WHERE alone."""
+    groups = {}
+    for host, table in tables:
+        hidden = [number for number, column in enumerate(table["columns"]) if column == WHERE]
+        rows = [[cell for number, cell in enumerate(row) if number not in hidden] for row in table["rows"]]
+        same = json.dumps([table.get("key"), table["columns"], rows, table.get("notes"), table.get("passed")])
+        groups.setdefault(same, []).append((host, table))
+    return list(groups.values())
+
+
+def render(members):
+    """Lay out one table: the titles of its hosts, columns padded to their widest cell, the notes below."""
+    host, table = members[0]
+    columns = [f"{c} on {host}" if c == WHERE and len(members) > 1 else c for c in table["columns"]]
+    lines = [["-" if cell is None else str(cell) for cell in row] for row in [columns, *table["rows"]]]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     body = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-    return "\n".join([table["title"], *(f"  {line}" for line in [*body, *table.get("notes", ())])])
+    titles = [f"{host}  {table['title']}" for host, table in members]
+    return "\n".join([*titles, *indented([*body, *table.get("notes", ())])])

@@ -47,18 +47,26 @@ def play(tmp_path, ansible_playbook):
     return run
 
 
-def test_a_proved_run_prints_an_aligned_table_for_each_host_and_ends_well(play):
+def test_hosts_that_are_alike_share_one_aligned_table_and_the_run_ends_well(play):
     run = play(PASSED)
     assert run.returncode == 0
     table = (
-        "{}  engine  ready after 27 s\n"
+        "a  engine  ready after 27 s\n"
+        "b  engine  ready after 27 s\n"
         "  setting  declared  verdict\n"
         "  window   2048      match\n"
         "  budget   -         match\n"
         "  read in the journal\n"
     )
-    assert table.format("a") + "\n" + table.format("b") in run.stdout
+    assert table in run.stdout
     assert "NOT PROVED" not in run.stdout
+
+
+def test_hosts_that_differ_have_a_table_each(play):
+    run = play(PASSED.replace("2048", "\"{{ {'a': 1024, 'b': 2048}[inventory_hostname] }}\""))
+    assert run.returncode == 0
+    for host, window in (("a", 1024), ("b", 2048)):
+        assert f"{host}  engine  ready after 27 s\n  setting  declared  verdict\n  window   {window} " in run.stdout
 
 
 def test_of_two_tables_with_one_key_the_last_counts(play):
@@ -82,7 +90,7 @@ def test_tables_of_a_loop_and_of_a_failed_task_are_printed(play):
       loop: [first, second]
 """)
     assert run.returncode == 2
-    assert all(f"\n{title}\n  c\n" in run.stdout for title in ("a  first", "a  second", "b  first", "b  second"))
+    assert "\na  first\nb  first\n  c\n\na  second\nb  second\n  c\n" in run.stdout
 
 
 def test_a_host_that_failed_before_its_verdict_is_named_with_the_task(play):
@@ -185,3 +193,55 @@ def test_a_play_that_promises_nothing_only_prints(play):
     run = play(PASSED.replace("passed: true", "passed: false"), promise="false")
     assert run.returncode == 0
     assert "a  engine  ready after 27 s" in run.stdout
+
+
+RUNS = PASSED.replace("rows:", "runs: {engine 0.5.13: {torch: \"{{ torch | default('2.9.0') }}\"}}\n          rows:")
+
+
+@pytest.fixture
+def fleet(play, tmp_path):
+    """Nine hosts; `odd` is the variables of the last."""
+
+    def run(tasks, *options, odd, alike=False):
+        hosts = {f"n{number}": {} for number in range(8)} | {"odd": odd}
+        (tmp_path / "hosts.json").write_text(json.dumps({"engines": {"hosts": hosts}}))
+        return play(tasks, *options, promise=f"true, verdict_alike: {alike}")
+
+    return run
+
+
+def test_a_host_that_runs_something_else_than_its_neighbours_is_named(fleet):
+    run = fleet(RUNS, odd={"torch": "2.9.1"})
+    assert "engine 0.5.13: torch 2.9.1 on odd, 2.9.0 on n0, n1, n2 and 5 others" in run.stdout
+    assert run.returncode == 0
+
+
+def test_neighbours_that_differ_fail_a_play_that_promises_them_alike(fleet):
+    run = fleet(RUNS, odd={"torch": "2.9.1"}, alike=True)
+    assert run.returncode == 2
+    assert "neighbours do not run the same" in run.stdout
+    assert fleet(RUNS, odd={"torch": "2.9.0"}, alike=True).returncode == 0
+
+
+def test_what_runs_another_subject_is_no_neighbour(fleet):
+    runs = "{{ {release | default('0.5.13'): {'torch': torch | default('2.9.0')}} }}"
+    tasks = PASSED.replace("rows:", f'runs: "{runs}"\n          rows:')
+    run = fleet(tasks, odd={"release": "0.5.14", "torch": "2.9.1"})
+    assert "NEIGHBOURS" not in run.stdout
+
+
+def test_a_host_that_declares_otherwise_than_most_is_named_and_does_not_fail(fleet):
+    tasks = RUNS.replace("2048", '"{{ window | default(2048) }}"')
+    run = fleet(tasks, odd={"window": 1024}, alike=True)
+    assert "window is declared 1024 on odd, 2048 on n0, n1, n2 and 5 others" in run.stdout
+    assert run.returncode == 0
+
+
+def test_the_cause_of_a_failure_is_on_the_last_screen(play):
+    run = play('    - {name: Load, report: {failed: true, msg: "out of memory\\n  next  read the journal"}}\n' + PASSED)
+    assert 'a: failed in task "Load", no verdict (play "Roll out")\n    out of memory\n      next  read' in run.stdout
+
+
+def test_of_a_loop_the_failed_items_are_the_cause(play):
+    run = play('    - {report: {failed: "{{ item == 2 }}", msg: "no {{ item }}"}, loop: [1, 2]}\n')
+    assert run.stdout.endswith('no verdict (play "Roll out")\n    no 2\n')

@@ -140,7 +140,7 @@ import os
 import pwd
 import subprocess
 
-from ansible.module_utils import sglang_control, sglang_engine
+from ansible.module_utils import sglang_control, sglang_engine, sglang_runs
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.sglang_host import CannotKeep, CannotRead, Host, read_json, write_json
 from ansible.module_utils.sglang_proof import contract, fork, key_file, plan, redact, resolver, systemd_unit, verdict
@@ -288,17 +288,13 @@ def read_environment(environment):
         yield name, str(value)
 
 
-# What engines load from a model's directory; a README that is touched is no other model.
-MODEL_FILES = (".json", ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".model", ".tiktoken", ".txt", ".jinja", ".py")
-
-
 def read_model(directory):
     """(config.json, [name, bytes, modified]) of a model's directory: files replaced at the same path are another model."""
     path = os.path.join(directory, "config.json")
     try:
         with open(path, encoding="utf-8") as file:
             config = json.load(file)
-        files = [entry for entry in os.scandir(directory) if entry.name.endswith(MODEL_FILES)]
+        files = [entry for entry in os.scandir(directory) if entry.name.endswith(sglang_runs.MODEL_FILES)]
         entries = sorted((entry.name, entry.stat().st_size, int(entry.stat().st_mtime)) for entry in files)
     except OSError as error:
         raise CannotRead(f"declared {directory}, but {path} cannot be read: {error.strerror}") from None

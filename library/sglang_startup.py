@@ -169,7 +169,9 @@ verdicts:
   type: list
   returned: success, when finished
 verdict_table:
-  description: The same as a table, printed at the end of the run by the callback of this name.
+  description:
+    - The same as a table, printed at the end of the run by the callback of this name; with C(runs), what the engine runs
+      from, which the callback compares between hosts.
   type: dict
   returned: when finished, also on failure
 start:
@@ -186,7 +188,7 @@ import contextlib
 import datetime
 from dataclasses import asdict
 
-from ansible.module_utils import host_lease, sglang_forensics
+from ansible.module_utils import host_lease, sglang_forensics, sglang_runs
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.sglang_host import CannotKeep, Host
 from ansible.module_utils.sglang_proof import hearing, key_file, startup, verdict
@@ -345,7 +347,7 @@ def title_of(module, plan):
 
 def table_of(module, plan, verdicts, **parts):
     """The table of the last verdicts; that of a plan that was gone back to does not hide the one that failed."""
-    table = verdict.table(plan, verdicts, **parts)
+    table = {**verdict.table(plan, verdicts, **parts), "runs": sglang_runs.runs(plan)}
     return {**table, "key": f"gone back: {table['key']}"} if module.params["gone_back"] else table
 
 

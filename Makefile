@@ -52,7 +52,7 @@ lock:  ## write the locks of requirements/ anew
 
 clean:  ## stop the hosts, remove what make made; their layers in /var/lib/testhosts stay
 	-$(PYTHON) -m testhosts down --all
-	rm -rf .venv .venv-mutation .cache .pytest_cache .ruff_cache .hypothesis .ansible
+	rm -rf .venv .venv-mutation .cache reports .pytest_cache .ruff_cache .hypothesis .ansible
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/ready: requirements/controller.txt

@@ -44,9 +44,6 @@ class Problem(NamedTuple):
     reason: str
     cause: str = ""
 
-    def __str__(self):
-        return "\n".join([f"{self.host}: {self.reason}" if self.host else self.reason, *indented([self.cause])])
-
 
 class Drift(NamedTuple):
     """What neighbours do not have in common: {value: hosts}, the fewest hosts first."""
@@ -113,7 +110,7 @@ class CallbackModule(CallbackBase):
             # Ansible turns an exception of a callback into a warning, and the run would end well.
             problems = [Problem(None, "verdict_table itself failed:\n" + traceback.format_exc())]
         if problems:
-            self._display.display("\n".join(["\nNOT PROVED", *indented(problems)]), color="red")
+            self._display.display("\n".join(["\nNOT PROVED", *indented(told(problems))]), color="red")
             raise SystemExit(4 if stats.dark else 2)
 
     def _tables_in_order(self):
@@ -216,6 +213,15 @@ def few(hosts):
     return ", ".join(hosts) if len(hosts) < 5 else f"{hosts[0]}, {hosts[1]}, {hosts[2]} and {len(hosts) - 3} others"
 
 
+def told(problems):
+    """Hosts with the same problem together; what has a cause comes last, where it stays on the screen."""
+    groups = {}
+    for problem in sorted(problems, key=lambda p: bool(p.cause)):
+        groups.setdefault((problem.reason, problem.cause), []).extend([problem.host] if problem.host else [])
+    for (reason, cause), hosts in groups.items():
+        yield "\n".join([f"{', '.join(hosts)}: {reason}" if hosts else reason, *indented([cause])])
+
+
 def cause_of(result):
     """What a failed result says, of a loop what its failed items say."""
     items = [item for item in result.get("results", ()) if isinstance(item, dict) and item.get("failed")]
@@ -283,8 +289,13 @@ def render(members):
     """Lay out one table: the titles of its hosts, columns padded to their widest cell, the notes below."""
     host, table = members[0]
     columns = [f"{c} on {host}" if c == WHERE and len(members) > 1 else c for c in table["columns"]]
-    lines = [["-" if cell is None else str(cell) for cell in row] for row in [columns, *table["rows"]]]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    body = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+    body = laid_out(columns, table["rows"]).splitlines()
     titles = [f"{host}  {table['title']}" for host, table in members]
     return "\n".join([*titles, *indented([*body, *table.get("notes", ())])])
+
+
+def laid_out(columns, rows):
+    """Lines with the columns padded to their widest cell."""
+    lines = [["-" if cell is None else str(cell) for cell in row] for row in [columns, *rows]]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)

@@ -6,15 +6,6 @@ import json
 
 import pytest
 
-# An action plugin beside the playbook: returns what it is given, needs no connection.
-REPORT = """
-from ansible.plugins.action import ActionBase
-
-class ActionModule(ActionBase):
-    def run(self, tmp=None, task_vars=None):
-        return dict(self._task.args)
-"""
-
 PASSED = """
     - name: Verify
       report:
@@ -31,8 +22,6 @@ PASSED = """
 @pytest.fixture
 def play(tmp_path, ansible_playbook):
     """Run a playbook whose promising play has these tasks; returns status and output."""
-    (tmp_path / "action_plugins").mkdir()
-    (tmp_path / "action_plugins" / "report.py").write_text(REPORT)
     (tmp_path / "hosts.json").write_text(
         json.dumps({"engines": {"hosts": {"a": {}, "b": {}}}, "others": {"hosts": {"c": {}}}})
     )
@@ -73,7 +62,7 @@ def test_of_two_tables_with_one_key_the_last_counts(play):
     run = play(PASSED + PASSED.replace("passed: true", "passed: false").replace("27 s", "31 s"))
     assert run.returncode == 2
     assert "27 s" not in run.stdout
-    assert 'a: its table did not pass (play "Roll out")' in run.stdout
+    assert 'a, b: its table did not pass (play "Roll out")' in run.stdout
 
 
 def test_tables_of_a_loop_and_of_a_failed_task_are_printed(play):
@@ -107,19 +96,19 @@ def test_a_rescued_failure_without_a_verdict_still_fails(play):
       rescue: [{name: Go back, report: {}}]
 """)
     assert run.returncode == 2
-    assert 'a: failed in task "Restart", no verdict' in run.stdout
+    assert 'a, b: failed in task "Restart", no verdict' in run.stdout
 
 
 def test_verification_left_out_by_tags_is_no_success(play):
     run = play(PASSED, "--skip-tags", "verify")
     assert run.returncode == 2
-    assert "a: what verifies was left out by --skip-tags, no verdict" in run.stdout
+    assert "a, b: what verifies was left out by --skip-tags, no verdict" in run.stdout
 
 
 def test_a_play_without_any_verdict_is_no_success(play):
     run = play("    - name: Nothing\n      report: {}\n")
     assert run.returncode == 2
-    assert "a: no task gave a verdict" in run.stdout
+    assert "a, b: no task gave a verdict" in run.stdout
 
 
 def test_an_unreachable_host_is_named_and_keeps_its_exit_status(play):
@@ -177,7 +166,7 @@ def test_a_table_that_claims_nothing_is_accepted_in_check_mode_alone(play):
     assert play(nothing, "--check").returncode == 0
     run = play(nothing)
     assert run.returncode == 2
-    assert "a: its table claims nothing, and this was no check mode" in run.stdout
+    assert "a, b: its table claims nothing, and this was no check mode" in run.stdout
 
 
 def test_a_broken_table_never_ends_well(play):
@@ -239,7 +228,7 @@ def test_a_host_that_declares_otherwise_than_most_is_named_and_does_not_fail(fle
 
 def test_the_cause_of_a_failure_is_on_the_last_screen(play):
     run = play('    - {name: Load, report: {failed: true, msg: "out of memory\\n  next  read the journal"}}\n' + PASSED)
-    assert 'a: failed in task "Load", no verdict (play "Roll out")\n    out of memory\n      next  read' in run.stdout
+    assert 'a, b: failed in task "Load", no verdict (play "Roll out")\n    out of memory\n      next  read' in run.stdout
 
 
 def test_of_a_loop_the_failed_items_are_the_cause(play):

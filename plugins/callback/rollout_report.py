@@ -120,6 +120,9 @@ class CallbackModule(VerdictTable):
         in_order = self._tables_in_order()
         drift = tables.drifts(in_order)
         problems = self._problems(drift) if ended else []
+        of_host = {problem.host: problem for problem in problems}
+        planned = {host["name"]: host for host in (self._plan or {}).get("hosts", ())}
+        names = dict.fromkeys([*planned, *self._inside(), *(host for host, _ in in_order)])
         return {
             "playbook": self._playbook,
             "began": iso(self._began),
@@ -130,36 +133,37 @@ class CallbackModule(VerdictTable):
             "neighbours": [drift._asdict() for drift in drift],
             "not_in_this_run": self._outside(),
             "plan": self._plan,
-            "hosts": [self._host(name, {p.host: p for p in problems}, ended) for name in self._names(in_order)],
+            "hosts": [self._host(name, planned.get(name, {}), of_host.get(name), ended) for name in names],
         }
 
-    def _names(self, in_order):
-        planned = [host["name"] for host in (self._plan or {}).get("hosts", ())]
-        known = [*planned, *self._inside(), *(host for host, _ in in_order), *self._phases, *self._outcomes]
-        return list(dict.fromkeys(known))
-
-    def _host(self, name, problems, ended):
-        planned = next((host for host in (self._plan or {}).get("hosts", ()) if host["name"] == name), {})
+    def _host(self, name, planned, problem, ended):
         told = self._outcomes.get(name, {})
-        problem = problems.get(name)
+        said = [
+            {key: value for key, value in table.items() if key != "runs"} for table in self._tables.get(name, {}).values()
+        ]
+        proved = None
+        if problem or any(table.get("passed") is False for table in said):
+            proved = False
+        elif ended and said and all(table.get("passed") for table in said):
+            proved = True
         phases = self._phases.get(name, [])
         if phases and not ended:
             phases = [*phases[:-1], [*phases[-1][:2], time.time()]]
         return {
             **planned,
             "name": name,
-            "outcome": told.get("outcome") or self._judged(name, problem, ended),
-            "proved": problem is None if ended else None,
+            "outcome": told.get("outcome") or self._judged(name, proved, ended),
+            "proved": proved,
             "cause": told.get("cause") or (problem and (problem.cause or problem.reason)) or "",
             "phases": [{"phase": p, "began": iso(began), "seconds": round(end - began, 1)} for p, began, end in phases],
-            "tables": [{k: v for k, v in t.items() if k != "runs"} for t in self._tables.get(name, {}).values()],
+            "tables": said,
         }
 
-    def _judged(self, name, problem, ended):
+    def _judged(self, name, proved, ended):
         if not ended:
             return "under way" if name in self._phases else "waits"
-        if not problem:
-            return "proved"
+        if proved is not False:
+            return "proved" if proved else "claims nothing"
         if self._stopped.get(name) == "unreachable":
             return "unreachable"
         return "not proved" if name in self._begun else "not reached"

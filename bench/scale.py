@@ -2,7 +2,7 @@
 
     sudo python3 bench/scale.py [HOSTS …]      (25 50 100 200)
 
-Boots one test host with the real engine on its CPU and records every answer of it (bench/recorded) in three runs: a
+Boots one test host with the stand-in engine and records every answer of it (bench/recorded) in three runs: a
 deployment that changes a setting, one that changes nothing, and verify.yml. Plays them back for as many hosts as asked for.
 The answers come at once: loads and the network cost the controller no work, but a waiting host holds a fork.
 Prints seconds of work (user and system, of all processes), wall seconds and the peak of memory, shared pages counted once.
@@ -97,7 +97,7 @@ def descendants(pid):
 
 def record(directory):
     """{run: its tape}, of one real host."""
-    layer = testhosts("testhosts.cpu_engine", "build").strip()
+    layer = testhosts("testhosts.lying_engine", "build").strip()
     testhosts("testhosts", "up", "--layer", layer, f"{HOST}={ADDRESS}")
     try:
         where = inventory(directory / "one", {HOST: ADDRESS})

@@ -30,7 +30,10 @@ class Connection(Ssh):
         if not RECORDS:
             call = nearest(asked)
             time.sleep(call["seconds"] / SPEED)
-            return call["rc"], call["stdout"].encode(), call["stderr"].encode()
+            stdout = call["stdout"]
+            if temporary := TEMPORARY.search(cmd):  # the name that this run gave the directory
+                stdout = TEMPORARY.sub(temporary[0], stdout)
+            return call["rc"], stdout.encode(), call["stderr"].encode()
         rc, stdout, stderr = super().exec_command(cmd, in_data, sudoable)
         call = {**asked, "seconds": time.monotonic() - began, "rc": rc}
         with open(TAPE, "a", encoding="utf-8") as tape:

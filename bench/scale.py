@@ -22,10 +22,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 HOST, ADDRESS = "scale1", "10.213.77.170"
+BEFORE = ["deploy.yml", "-e", "sglang_version=0.5.15 window=2048"]
 RUNS = {
-    "change a setting": ["deploy.yml", "-e", "window=1024"],
-    "change nothing": ["deploy.yml", "-e", "window=1024"],
-    "verify": ["playbooks/verify.yml", "-e", "window=1024"],
+    "change a setting": ["deploy.yml", "-e", "sglang_version=0.5.15 window=1024"],
+    "change nothing": ["deploy.yml", "-e", "sglang_version=0.5.15 window=1024"],
+    "verify": ["playbooks/verify.yml", "-e", "sglang_version=0.5.15 window=1024"],
 }
 
 
@@ -101,7 +102,7 @@ def record(directory):
     testhosts("testhosts", "up", "--layer", layer, f"{HOST}={ADDRESS}")
     try:
         where = inventory(directory / "one", {HOST: ADDRESS})
-        ansible(["deploy.yml", "-e", "window=2048"], where, directory, tape=directory / "first.tape", mode="record")
+        ansible(BEFORE, where, directory, tape=directory / "first.tape", mode="record")
         tapes = {run: directory / f"{run}.tape" for run in RUNS}
         for run, arguments in RUNS.items():
             ansible(arguments, where, directory, tape=tapes[run], mode="record")

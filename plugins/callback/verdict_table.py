@@ -223,9 +223,13 @@ def told(problems):
 
 
 def cause_of(result):
-    """What a failed result says, of a loop what its failed items say."""
+    """What a failed result says, of a loop what its failed items say, of a command the end of what it printed."""
     items = [item for item in result.get("results", ()) if isinstance(item, dict) and item.get("failed")]
-    return "\n".join(dict.fromkeys(str(one.get("msg", "")).strip() for one in items or [result]))
+    said = []
+    for one in items or [result]:
+        printed = str(one.get("stderr") or "").strip().splitlines()
+        said.append("\n".join([str(one.get("msg", "")).strip(), *printed[-5:]]))
+    return "\n".join(dict.fromkeys(said))
 
 
 def drifts(tables):

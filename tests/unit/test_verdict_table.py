@@ -234,3 +234,8 @@ def test_the_cause_of_a_failure_is_on_the_last_screen(play):
 def test_of_a_loop_the_failed_items_are_the_cause(play):
     run = play('    - {report: {failed: "{{ item == 2 }}", msg: "no {{ item }}"}, loop: [1, 2]}\n')
     assert run.stdout.endswith('no verdict (play "Roll out")\n    no 2\n')
+
+
+def test_of_a_command_the_end_of_what_it_printed_is_the_cause(play):
+    run = play('    - {report: {failed: true, msg: non-zero return code, stderr: "downloading\\nhash differs"}}\n')
+    assert run.stdout.endswith("\n    non-zero return code\n    downloading\n    hash differs\n")

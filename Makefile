@@ -5,7 +5,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export MOLECULE_COMMAND_BORDERS := false
 
-.PHONY: help setup demo test lint unit molecule integration faults bench mutation lock clean
+.PHONY: help setup demo test lint unit molecule integration faults bench scale mutation lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -40,6 +40,9 @@ bench: .venv/ready  ## what reading a journal and a GPU host costs, how soon a w
 	python3 bench/journal.py
 	python3 bench/waiting.py
 	python3 bench/gpu_facts.py
+
+scale: .venv/ready  ## what 25 to 200 hosts cost the controller, played back from one real host; half an hour (HOSTS="25 50": of these)
+	python3 bench/scale.py $(HOSTS)
 
 mutation: .venv/ready .venv-mutation/ready  ## do the unit tests notice a changed line? (MODULES="plan verdict": of these)
 	python3 tests/mutation/run.py $(MODULES)

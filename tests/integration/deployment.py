@@ -59,8 +59,8 @@ class Deployment:
     def deploy(self, *arguments, **options):
         return self.playbook("deploy.yml", *arguments, **options)
 
-    def verify(self, *arguments):
-        return self.playbook("playbooks/verify.yml", *arguments)
+    def verify(self, *arguments, **options):
+        return self.playbook("playbooks/verify.yml", *arguments, **options)
 
     def proves(self, run):
         assert run.status == 0, run.output

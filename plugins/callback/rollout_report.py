@@ -19,7 +19,8 @@ short_description: Prints a line when a host changes its phase, and writes a rep
 description:
   - A task, block or include may carry C(rollout_phase) in its C(vars), a word of C(plan), C(drain), C(change), C(load),
     C(prove), C(prompts), C(soak), C(analyse), C(back), C(admit) and C(done), or another. When a host begins another phase,
-    a line with the time says so, and how long the phase before took. What is skipped begins none.
+    a line with the time says so, and how long the phase before took. What is skipped begins none. With a condition it is
+    seen when the task ends, so what takes long under a condition has the phase on an include.
   - A result may carry C(rollout_plan), a dictionary with C(id), C(batches) (lists of hosts), C(hosts) (a list of C(name),
     C(batch), C(restart), C(why) and C(seconds), the range in which it should be done), C(seconds) of the whole, C(policy)
     and what else should be kept of it. A result may carry C(rollout_outcome), a dictionary of C(host), its C(outcome)

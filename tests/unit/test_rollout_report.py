@@ -53,6 +53,22 @@ def test_what_is_skipped_is_no_phase(failed):
     assert phases(host(report, "n5")) == []
 
 
+def test_an_include_begins_its_phase_before_its_tasks_whatever_the_condition(tmp_path, ansible_playbook):
+    (tmp_path / "load.yml").write_text("- {name: Wait, report: {takes: 0.1}}\n")
+    (tmp_path / "deploy.yml").write_text("""
+- hosts: all
+  gather_facts: false
+  tasks:
+    - when: inventory_hostname == 'a'
+      block: [{name: Load, ansible.builtin.include_tasks: load.yml, vars: {rollout_phase: load}}]
+""")
+    run = ansible_playbook(tmp_path / "deploy.yml", "-i", "a,b,")
+    begun, _, waited = run.stdout.partition("TASK [Wait]")
+    assert re.search(r"^\[a\] \S+  load$", begun, re.MULTILINE)
+    assert "load" not in waited
+    assert not re.search(r"^\[b\]", run.stdout, re.MULTILINE)
+
+
 def test_a_phase_takes_as_long_as_its_tasks_and_not_the_wait_for_others(failed):
     _, report, _ = failed
     load = {h["name"]: p["seconds"] for h in report["hosts"] for p in h["phases"] if p["phase"] == "load"}

@@ -195,6 +195,8 @@ from ansible.module_utils.sglang_proof import hearing, key_file, startup, verdic
 from ansible.module_utils.sglang_proof.plan import Plan
 from ansible.module_utils.sglang_state import State, Verified
 
+OWN = ["port", "generation", "acceptance"]  # rows with a process, a text or a measure: no two hosts have the same
+
 ARGUMENTS = {
     "plan": {"type": "dict", "required": True},
     "unit_path": {"type": "path", "required": True},
@@ -347,7 +349,7 @@ def title_of(module, plan):
 
 def table_of(module, plan, verdicts, **parts):
     """The table of the last verdicts; that of a plan that was gone back to does not hide the one that failed."""
-    table = {**verdict.table(plan, verdicts, **parts), "runs": sglang_runs.runs(plan)}
+    table = {**verdict.table(plan, verdicts, **parts), "runs": sglang_runs.runs(plan), "own": OWN}
     return {**table, "key": f"gone back: {table['key']}"} if module.params["gone_back"] else table
 
 

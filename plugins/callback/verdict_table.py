@@ -20,7 +20,8 @@ description:
     C(columns) (list of text), C(rows) (list of lists), C(notes) (list of text), C(passed) (true, false, or
     null in check mode) and C(key) (text; the tables of one host differ by it, the last of each key counts).
     The tables appear after the recap, each behind the name of its host, also when the run failed or was
-    stopped in the middle. Tables that differ only in their titles and in the column C(read in) appear as one.
+    stopped in the middle. Tables that differ only in their titles, in the column C(read in) and in rows that C(own)
+    (list of first cells) names as the host's own (there the column C(verdict) counts) appear as one.
   - A play with C(verdict_required) set to true in its C(vars) promises a passed table for each host of its
     pattern within C(--limit). Each host that ends the run without one is named with the reason, and with what
     its last failure said, and the exit status is 2, or 4 where a host was unreachable. A pattern that matches
@@ -279,14 +280,20 @@ def brief(found):
 
 
 def alike(tables):
-    """[[(host, table)]]: together what differs in title and WHERE alone."""
+    """[[(host, table)]]: together what differs only in what is each host's own."""
     groups = {}
     for host, table in tables:
-        hidden = [number for number, column in enumerate(table["columns"]) if column == WHERE]
-        rows = [[cell for number, cell in enumerate(row) if number not in hidden] for row in table["rows"]]
-        same = json.dumps([table.get("key"), table["columns"], rows, table.get("notes"), table.get("passed")])
-        groups.setdefault(same, []).append((host, table))
+        same = [table.get("key"), table["columns"], list(compared(table)), table.get("notes"), table.get("passed")]
+        groups.setdefault(json.dumps(same), []).append((host, table))
     return list(groups.values())
+
+
+def compared(table):
+    """The cells of each row that hosts must share to be alike."""
+    columns = table["columns"]
+    for row in table["rows"]:
+        shared = (columns[0], "verdict") if row[0] in table.get("own", ()) else [c for c in columns if c != WHERE]
+        yield [cell for column, cell in zip(columns, row, strict=True) if column in shared]
 
 
 def render(members):

@@ -58,6 +58,17 @@ def test_hosts_that_differ_have_a_table_each(play):
         assert f"{host}  engine  ready after 27 s\n  setting  declared  verdict\n  window   {window} " in run.stdout
 
 
+def test_what_is_a_hosts_own_does_not_part_it_from_the_others(play):
+    own = PASSED.replace("null, match]]", '"{{ inventory_hostname }}", match]]').replace(
+        "rows:", "own: [budget]\n          rows:"
+    )
+    run = play(own)
+    assert "a  engine  ready after 27 s\nb  engine  ready after 27 s\n  setting" in run.stdout
+    run = play(own.replace('}}", match', "}}\", \"{{ {'a': 'match', 'b': 'missing'}[inventory_hostname] }}\""))
+    assert "b  engine  ready after 27 s\n  setting" in run.stdout
+    assert "a  engine  ready after 27 s\n  setting" in run.stdout
+
+
 def test_of_two_tables_with_one_key_the_last_counts(play):
     run = play(PASSED + PASSED.replace("passed: true", "passed: false").replace("27 s", "31 s"))
     assert run.returncode == 2

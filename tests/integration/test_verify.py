@@ -56,6 +56,6 @@ def test_an_engine_patched_on_one_host_is_found_though_each_matches_its_own_decl
 def test_a_host_that_is_not_what_is_declared_is_named_with_its_hop(fleet):
     run = fleet.verify(*RELEASE, "-e", "window=1024", **fleet.options)
     assert run.status == 2
-    assert "window: declared 1024, found 2048 (process hop, differs)" in run.output.split("NOT PROVED")[1]
+    assert "window: declared 1024, found 2048 (unit hop, differs)" in run.output.split("NOT PROVED")[1]
     assert [host["proved"] for host in report()["hosts"]] == [False, False]
     assert "window: declared 1024, found 2048" in report()["hosts"][0]["cause"]

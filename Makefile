@@ -41,7 +41,7 @@ bench: .venv/ready  ## what reading a journal and a GPU host costs, how soon a w
 	python3 bench/waiting.py
 	python3 bench/gpu_facts.py
 
-scale: .venv/ready  ## what 25 to 200 hosts cost the controller, played back from one real host; half an hour (HOSTS="25 50": of these)
+scale: .venv/ready  ## what 25 to 200 hosts cost the controller, played back from one real host (HOSTS="25 50")
 	python3 bench/scale.py $(HOSTS)
 
 mutation: .venv/ready .venv-mutation/ready  ## do the unit tests notice a changed line? (MODULES="plan verdict": of these)

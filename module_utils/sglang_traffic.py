@@ -270,14 +270,14 @@ class Engine:
     """
 
     def __init__(self, host, state, instance, address=None):
-        self.host, self.state, self.address = host, state, address
+        self.host, self.state, self.instance, self.address = host, state, instance, address
         self.unit = f"sglang-{instance}.service"
         self.hold = Hold(state.directory)
         self.outer = None  # its URL for gateways, once it is known
 
     def take_out(self, gateways, timeout, minimum, why, port=None, dry=False):
         """Out of all gateways, noted as meant. Whether anything was done. An engine that nobody knows needs no more."""
-        self.outer = self._outer(port)
+        self.outer = self.url(port)
         with self.hold.alone():
             changed = self.hold.read() is None
             if self.outer:
@@ -288,26 +288,26 @@ class Engine:
 
     def take_in(self, gateways, timeout, dry=False):
         """Into all gateways, if the start that runs is proved. Whether anything was done."""
-        self.outer = self._outer()
+        self.outer = self.url()
         self._insist_on_proof()
         if gateways:
-            insist_on_reachable(self._plan(), self.address)
+            insist_on_reachable(self.plan(), self.address)
         with self.hold.alone():
             held = self.hold.read() is not None
-            changed = join(gateways, self.outer, self.host, timeout, self._key(), dry)
+            changed = join(gateways, self.outer, self.host, timeout, self.key(), dry)
             if held and not dry:
                 self.hold.clear()
             return changed or held
 
     def drain(self, timeout, port=None):
         """[requests at first or None, seconds]. An engine that does not run has none. Raises Overdue."""
-        plan = self._plan()
+        plan = self.plan()
         if not plan and not port:
             return None, 0
         if plan and not self.host.unit(self.unit).main_pid:
             return 0, 0
         where = f"{self.host.reachable(plan.host)}:{plan.port}" if plan else f"127.0.0.1:{port}"
-        return drain(self.host, f"http://{where}", self._key(), timeout)
+        return drain(self.host, f"http://{where}", self.key(), timeout)
 
     def is_proved(self):
         """Whether the start that runs now, and not another, is the one that was proved."""
@@ -323,17 +323,20 @@ class Engine:
                 "  next     sglang-deploy status on the host says what is not so; ansible-playbook deploy.yml proves it"
             )
 
-    def _outer(self, port=None):
-        plan = self._plan()
+    def url(self, port=None):
+        """Where gateways find it; None where no start was ever verified, and no port is given."""
+        plan = self.plan()
         port = plan.port if plan else port
         return f"http://{_bracketed(self.address)}:{port}" if port else None
 
-    def _plan(self):
+    def plan(self):
+        """The verified plan, or None."""
         kept = self.state.verified()
         return kept and kept.plan
 
-    def _key(self):
-        plan = self._plan()
+    def key(self):
+        """The API key of the engine, or None."""
+        plan = self.plan()
         path = option_value(plan.argv, "--config") if plan else None
         return key_file.read(path) if path else None
 

@@ -227,7 +227,7 @@ def drain(host, url, key, timeout, quiet=QUIET):
     Read from the engine's scheduler, `/v1/loads`, as SGLang has it since 0.5.11. Raises Overdue.
     """
     begun = host.clock()
-    first, last, since, problem = None, None, None, ""
+    first, last, since, problem = None, None, begun, ""
     while True:
         try:
             reading, problem = load(host.get(f"{url}/v1/loads", key)), ""
@@ -236,9 +236,9 @@ def drain(host, url, key, timeout, quiet=QUIET):
                 since = host.clock()
             last = reading
         except CannotRead as error:
-            since, problem = None, str(error)
+            last, problem = None, str(error)
         now = host.clock()
-        if since is not None and last.requests == 0 and now - since >= quiet:
+        if last and last.requests == 0 and now - since >= quiet:
             return first, now - begun
         if now - begun >= timeout + quiet:
             count = f"its requests cannot be counted: {problem}" if problem else f"{last.requests} requests in flight"

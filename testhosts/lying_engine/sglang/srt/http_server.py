@@ -261,6 +261,8 @@ class Handler(BaseHTTPRequestHandler):
         seed = prompt if not sampling.get("temperature") else uuid.uuid4().hex
         words = [" " + word for word in random.Random(seed).choices(WORDS, k=count)]
         launcher = server.launcher
+        if server.resolved["log_requests"]:
+            launcher.mouth.say(f"Receive: obj=GenerateReqInput(rid={body.get('rid')!r})")
         launcher.mouth.say(
             "Prefill batch, #new-seq: 1, #new-token: 5, #cached-token: 0, token usage: 0.00, #running-req: 0, #queue-req: 0"
         )

@@ -11,7 +11,8 @@ description:
     them gives it new requests. It is refused where fewer hosts than declared would go on serving. C(sglang_drain) waits for
     the requests in flight then.
   - C(state=in) is refused unless the start that runs now is the one that was proved. It registers the engine at all gateways
-    until each of them lists it as ready, and removes the note.
+    until each of them lists it as ready, and removes the note. What was taken out by hand, with C(sglang-deploy out), stays
+    out, with a warning.
   - Runs on the engine's host, which must reach the gateways. Gateways are those of smg (C(model_gateway)); an older
     sglang-router has the same calls. Without gateways the note and the proof are all, as other balancers need them.
 options:
@@ -117,13 +118,18 @@ def main():
         else:
             minimum = sglang_traffic.required(params["minimum"], params["fleet"])
             changed = engine.take_out(
-                gateways, params["timeout"], minimum, params["why"], params["port"], dry=module.check_mode
+                gateways, params["timeout"], minimum, params["why"], port=params["port"], dry=module.check_mode
             )
     except (sglang_traffic.Refused, CannotRead, CannotKeep, Unusable, ValueError) as error:
         module.fail_json(msg=str(error))
     except OSError as error:
         module.fail_json(msg=f"{error.filename}: {error.strerror}. Nothing was changed")
-    module.exit_json(changed=changed, url=engine.outer)
+    if changed is None:
+        held = engine.hold.read()
+        module.warn(
+            f"{engine.unit} stays out of traffic: {held['why']}. Next: sglang-deploy in {engine.instance} on the host"
+        )
+    module.exit_json(changed=bool(changed), url=engine.outer)
 
 
 if __name__ == "__main__":

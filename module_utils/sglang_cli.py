@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import host_lease, sglang_control, sglang_registrar
+from . import host_lease, sglang_control, sglang_registrar, sglang_traffic
 from .sglang_host import CannotRead, Host
 from .sglang_proof import hearing, key_file, startup
 from .sglang_proof.settings import shown
@@ -85,10 +85,11 @@ def _instances(directory):
 
 
 def _look(host, state, name):
-    """One instance: {"instance", "unit", "proved", "says", "attempt", "verified", "before", "failed"}."""
+    """One instance: {"instance", "unit", "proved", "says", "attempt", "held_out", "verified", "before", "failed"}."""
     unit, attempt = f"sglang-{name}.service", state.attempt()
     found = {"instance": name, "unit": unit, "proved": False, "failed": _failed(state)}
     found["attempt"] = attempt if attempt["digest"] else None
+    found["held_out"] = sglang_traffic.Hold(state.directory).read()
     for which in ("verified", "before"):
         try:
             kept = state.verified(which)
@@ -141,6 +142,8 @@ def _described(instance):
     if instance["attempt"]:
         fate = "was found wrong" if instance["attempt"]["failed"] else "is not proved yet"
         lines.append(f"  attempt   the start of plan {instance['attempt']['digest']} {fate}")
+    if instance["held_out"]:
+        lines.append(f"  traffic   out since {_when(instance['held_out']['since'])}: {instance['held_out']['why']}")
     for which in ("verified", "before"):
         kept = instance[which]
         if kept and "problem" in kept:

@@ -25,7 +25,7 @@ TICK = 5  # seconds between two looks
 SLICE = 20  # seconds that one look at a start that loads may take
 CHECK = 300  # seconds between two proofs of what is proved, or is not
 HOLD = 5  # seconds that a start must live after its ready line
-BY_HAND = "taken out by hand on the host: sglang-deploy out"
+BY_HAND = "taken out by hand, sglang-deploy out"
 
 PROBLEMS = (sglang_traffic.Refused, sglang_traffic.Overdue, startup.NotProved, CannotRead, CannotKeep, Unusable, ValueError)
 
@@ -198,7 +198,7 @@ def _of(host, options):
 
 def out(host, options):
     engine, gateways, config = _of(host, options)
-    engine.take_out(gateways, config["timeout"], 0, BY_HAND)
+    engine.take_out(gateways, config["timeout"], 0, BY_HAND, by_hand=True)
     print(f"{engine.unit} gets no new requests", flush=True)
     requests, seconds = engine.drain(config["drain_timeout"])
     print(f"{requests} requests ended within {seconds:.0f} s; back with: sglang-deploy in {options.instance}")
@@ -207,7 +207,7 @@ def out(host, options):
 
 def in_(host, options):
     engine, gateways, config = _of(host, options)
-    engine.take_in(gateways, config["timeout"])
+    engine.take_in(gateways, config["timeout"], by_hand=True)
     print(f"{engine.unit} takes traffic")
     return 0
 

@@ -4,7 +4,8 @@ Gateways are those of smg (1.13.0; model_gateway/src/server.rs): GET and POST /w
 removing are accepted at once and done later, so both are polled. All I/O is handed in: `host` as of sglang_host, `gateways`
 as of `Gateway` below.
 
-<state_dir>/held_out.json   while the instance is kept out of traffic on purpose: {"since": Unix seconds, "why"}
+<state_dir>/held_out.json   while the instance is kept out of traffic on purpose: {"since": Unix seconds, "by_hand", "why"};
+                            what a person took out no run takes in again
 <state_dir>/traffic.lock    one of Ansible and the registrar changes the place of the instance at a time
 """
 
@@ -275,29 +276,32 @@ class Engine:
         self.hold = Hold(state.directory)
         self.outer = None  # its URL for gateways, once it is known
 
-    def take_out(self, gateways, timeout, minimum, why, port=None, dry=False):
+    def take_out(self, gateways, timeout, minimum, why, by_hand=False, port=None, dry=False):
         """Out of all gateways, noted as meant. Whether anything was done. An engine that nobody knows needs no more."""
         self.outer = self.url(port)
         with self.hold.alone():
-            changed = self.hold.read() is None
+            held = self.hold.read()
+            changed = held is None or (by_hand and not held["by_hand"])
             if self.outer:
                 insist_on_capacity(gateways, self.outer, minimum)
             if changed and not dry:
-                self.hold.set(self.host.now(), why)
+                self.hold.set(self.host.now(), why, by_hand)
             return bool(self.outer and leave(gateways, self.outer, self.host, timeout, dry)) or changed
 
-    def take_in(self, gateways, timeout, dry=False):
-        """Into all gateways, if the start that runs is proved. Whether anything was done."""
+    def take_in(self, gateways, timeout, by_hand=False, dry=False):
+        """Into all gateways, if the start that runs is proved. Whether anything was done; None if a person holds it out."""
         self.outer = self.url()
         self._insist_on_proof()
         if gateways:
             insist_on_reachable(self.plan(), self.address)
         with self.hold.alone():
-            held = self.hold.read() is not None
+            held = self.hold.read()
+            if held and held["by_hand"] and not by_hand:
+                return None
             changed = join(gateways, self.outer, self.host, timeout, self.key(), dry)
             if held and not dry:
                 self.hold.clear()
-            return changed or held
+            return changed or bool(held)
 
     def drain(self, timeout, port=None):
         """[requests at first or None, seconds]. An engine that does not run has none. Raises Overdue."""
@@ -391,12 +395,12 @@ class Hold:
         self._lock = os.path.join(state_dir, "traffic.lock")
 
     def read(self):
-        """{"since", "why"}, or None."""
+        """{"since", "by_hand", "why"}, or None."""
         return read_json(self.path) or None
 
-    def set(self, now, why):
+    def set(self, now, why, by_hand=False):
         """Raises CannotKeep."""
-        write_json(self.path, {"since": now, "why": why})
+        write_json(self.path, {"since": now, "by_hand": by_hand, "why": why})
 
     def clear(self):
         with contextlib.suppress(FileNotFoundError):

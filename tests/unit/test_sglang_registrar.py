@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from ansible.module_utils import host_lease, sglang_cli, sglang_registrar
@@ -184,3 +185,5 @@ def test_out_and_in_by_hand(registrar, tmp_path, monkeypatch, capsys):
     assert ready(registrar) == {OTHER}
     assert registrar.engine.hold.read()["why"] == sglang_registrar.BY_HAND
     assert "back with: sglang-deploy in k26" in capsys.readouterr().out
+    sglang_cli.main(["--state-dir", str(tmp_path), "status", "k26"], registrar.host)
+    assert re.search("traffic   out since .*: taken out by hand", capsys.readouterr().out)

@@ -47,7 +47,7 @@ def test_it_leaves_every_gateway_and_it_is_noted_that_this_is_meant(engine):
     gateways = [FakeGateway(ME, OTHER, url=url) for url in ("http://a:8000", "http://b:8000")]
     assert engine.take_out(gateways, 60, 1, "a rollout")
     assert [gateway.asked for gateway in gateways] == [[f"remove {ME}"]] * 2
-    assert engine.hold.read() == {"since": 1000.0, "why": "a rollout"}
+    assert engine.hold.read() == {"since": 1000.0, "by_hand": False, "why": "a rollout"}
 
 
 def test_a_worker_that_drains_gets_no_requests_and_is_out(engine):
@@ -167,6 +167,16 @@ def test_a_proved_start_joins_every_gateway_and_the_note_goes(engine):
     assert engine.take_in(gateways, 60)
     assert all(gateway.listed[ME].ready for gateway in gateways)
     assert engine.hold.read() is None
+
+
+def test_what_a_person_took_out_only_a_person_takes_in(engine):
+    gateway = FakeGateway(ME, OTHER)
+    engine.take_out([gateway], 60, 1, "repairs", by_hand=True)
+    engine.take_out([gateway], 60, 1, "a rollout")
+    assert engine.take_in([gateway], 60) is None
+    assert ME not in gateway.listed and engine.hold.read()["why"] == "repairs"
+    assert engine.take_in([gateway], 60, by_hand=True)
+    assert gateway.listed[ME].ready and engine.hold.read() is None
 
 
 def test_taking_in_what_is_in_changes_nothing(engine):

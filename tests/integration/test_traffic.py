@@ -52,7 +52,7 @@ class Fleet:
         """Until exactly these get requests."""
         self.await_that(lambda: {url for url, status in self.workers().items() if status == "ready"} == set(urls))
 
-    def await_that(self, holds, seconds=90):
+    def await_that(self, holds, seconds=240):
         until = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < until, (self.workers(), self.first.shell("journalctl -u 'sglang-traffic@*' -n 30"))
@@ -195,13 +195,22 @@ def test_a_gateway_that_restarts_gets_its_engines_again(fleet):
 
 def test_a_failing_check_is_an_alarm_and_takes_nobody_out(fleet):
     drop_in = "/etc/systemd/system/sglang-k26.service.d/by-hand.conf"
-    fleet.second.shell(f"mkdir -p $(dirname {drop_in}); printf '[Service]\\nEnvironment=BY_HAND=1\\n' >{drop_in}")
+    fleet.second.shell(f"mkdir -p $(dirname {drop_in}); printf '[Service]\\nEnvironment=SGLANG_BY_HAND=1\\n' >{drop_in}")
     fleet.second.shell("systemctl daemon-reload; systemctl restart sglang-traffic@k26")
     fleet.await_that(lambda: 'alarm{instance="k26"} 1' in fleet.second.shell(f"cat {METRICS}"))
     alarm = fleet.second.shell("journalctl -u sglang-traffic@k26 -p 1 -o cat --no-pager")
-    assert "BY_HAND" in alarm and "It goes on serving" in alarm
+    assert "SGLANG_BY_HAND" in alarm and "It goes on serving" in alarm
     assert fleet.workers()[SECOND] == "ready"
     fleet.second.shell(f"rm {drop_in}; systemctl daemon-reload")
+
+
+def test_another_balancer_is_told_by_its_command(fleet, tmp_path):
+    told = tmp_path / "told"
+    words = {f"traffic_command_{way}": ["sh", "-c", f"echo {way} >>{told}"] for way in ("out", "in")}
+    variables = json.dumps({"traffic_kind": "command", **words})
+    fleet.done(fleet.move("out", "--limit", "traffic1", "-e", variables))
+    fleet.done(fleet.move("in", "--limit", "traffic1", "-e", variables))
+    assert told.read_text() == "out\nin\n"
 
 
 def test_a_host_that_reboots_into_another_unit_gets_no_requests(fleet):

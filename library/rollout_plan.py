@@ -51,7 +51,11 @@ options:
         choices: [none, plan, canary]
         default: none
       serving_minimum:
-        description: Hosts that must go on serving.
+        description: Hosts of the fleet that must go on serving, a number or a share.
+        type: str
+        default: "0"
+      fleet:
+        description: Hosts of the fleet, also those that are not in this run.
         type: int
         default: 0
       forks:
@@ -103,7 +107,8 @@ POLICY = {
     "soak": {"type": "int", "default": 0},
     "deadline": {"type": "int", "default": 0},
     "approval": {"type": "str", "choices": ["none", "plan", "canary"], "default": "none"},
-    "serving_minimum": {"type": "int", "default": 0},
+    "serving_minimum": {"type": "str", "default": "0"},
+    "fleet": {"type": "int", "default": 0},
     "forks": {"type": "int", "default": 25},
     "drain_timeout": {"type": "int", "default": 0},
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 
 ENOUGH = 3  # recorded loads of an instance from which its own range says more than that of its fleet
@@ -55,7 +56,7 @@ def make(order, hosts, policy):
                 f"{policy['failures_allowed']}. Next: mend it, or leave it out with --limit 'all,!{lost[0]}'"
             ]
         )
-    slices = batches(hosts, policy, most_at_once(len(alive), policy))
+    slices = batches(hosts, policy, most_at_once(len(lost), policy))
     pool = [load for host in hosts for instance in host["instances"] for load in instance["loads"]]
     told = [
         {
@@ -88,17 +89,12 @@ def identity(hosts):
     return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def most_at_once(alive, policy):
-    """How many hosts may be away together; each that waits holds a fork. Raises Refused."""
-    spare = alive - policy["serving_minimum"]
-    if spare < 1 and policy["serving_minimum"]:
-        raise Refused(
-            [
-                f"{policy['serving_minimum']} hosts must go on serving, and {alive} are there: none can be taken out of "
-                "traffic. Next: add a host, or declare a smaller number"
-            ]
-        )
-    return min(policy["forks"], spare)
+def most_at_once(lost, policy):
+    """How many hosts may be away together: each holds a fork while it waits, and enough must go on serving."""
+    minimum, fleet = policy["serving_minimum"], policy["fleet"]
+    if minimum.endswith("%"):
+        minimum = math.ceil(fleet * int(minimum[:-1]) / 100)
+    return max(1, min(policy["forks"], fleet - lost - int(minimum)))
 
 
 def restarts(host):

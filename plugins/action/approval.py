@@ -4,6 +4,7 @@ Arguments:
   subject   what is to be approved, as a sentence
   id        its name; the answer must be this word
   given     an answer that was given beforehand; empty for none
+  next      what to do where it was not approved
 
 It changes nothing and needs no connection. In check mode nobody is asked.
 """
@@ -25,7 +26,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         super().run(tmp, task_vars)
         _, asked = self.validate_argument_spec(
-            {name: {"type": "str", "required": True} for name in ("subject", "id", "given")}
+            {name: {"type": "str", "required": True} for name in ("subject", "id", "given", "next")}
         )
         if self._task.check_mode or asked["given"] == asked["id"]:
             return {"changed": False}
@@ -43,5 +44,4 @@ class ActionModule(ActionBase):
 
 
 def refused(why, asked):
-    next_command = f"the same command with -e rollout_approved={asked['id']}"
-    return {"changed": False, "failed": True, "msg": f"{why}\n  next     {next_command}"}
+    return {"changed": False, "failed": True, "msg": f"{why}\n  next     {asked['next']}"}

@@ -7,7 +7,7 @@ from ansible.module_utils import rollout
 
 POLICY = {
     "batches": ["1", "25%", "100%"], "failures_allowed": 0, "soak": 0, "deadline": 0, "approval": "none",
-    "serving_minimum": 0, "forks": 25, "drain_timeout": 0,
+    "serving_minimum": "0", "fleet": 8, "forks": 25, "drain_timeout": 0,
 }  # fmt: skip
 
 
@@ -54,13 +54,14 @@ def test_hosts_of_one_rack_never_restart_together():
 
 
 def test_no_batch_takes_more_than_may_be_missing():
-    assert plan(fleet("RRRRRRRR"), serving_minimum=6)["sizes"] == [1, 2, 2, 2, 1]
+    assert plan(fleet("RRRRRRRR"), serving_minimum="6")["sizes"] == [1, 2, 2, 2, 1]
+    assert plan(fleet("RRRRRRRR"), serving_minimum="70%")["sizes"] == [1, 2, 2, 2, 1]
     assert plan(fleet("RRRRRRRR"), forks=3)["sizes"] == [1, 2, 3, 2]
 
 
-def test_a_minimum_that_leaves_nobody_to_change_is_refused():
-    with pytest.raises(rollout.Refused, match="8 hosts must go on serving, and 8 are there"):
-        plan(fleet("RRRRRRRR"), serving_minimum=8)
+def test_where_nobody_may_be_missing_one_host_at_a_time_is_asked_for():
+    """Who serves now is known when its turn comes: the role traffic refuses then."""
+    assert plan(fleet("RRR"), serving_minimum="100%")["sizes"] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("size", ["0", "-1", "0%", "101%", "many", "1.5", ""])

@@ -155,6 +155,8 @@ def main():
         before = {url: sample(url) for url in [params["url"], *params["peers"]]} if params["checks"] else {}
         watch(Host(), params)
         judged = [judge(check, params, before) for check in params["checks"]]
+    except Wrong as error:
+        module.fail_json(msg=str(error), outcome=analysis.FAIL)
     except CannotRead as error:
         module.fail_json(msg=str(error))
     says = [f"{outcome}: {sentence}" for outcome, sentence in judged]
@@ -164,20 +166,27 @@ def main():
     module.exit_json(changed=False, outcome=outcome, says=says)
 
 
+class Wrong(Exception):
+    """The start did not live, or does not answer."""
+
+
 def watch(host, params):
-    """Raises CannotRead if the start ends, or does not answer at the end."""
+    """Raises Wrong if the start ends, or does not answer at the end."""
     start = identity(host, params["unit"])
     until = host.clock() + params["seconds"]
     while host.clock() < until:
         host.sleep(max(0, min(LOOK, until - host.clock())))
         now = identity(host, params["unit"])
         if now != start:
-            raise CannotRead(
+            raise Wrong(
                 f"{params['unit']}: its start did not live through a soak of {params['seconds']} s "
                 f"(invocation {start[0][:8]} was followed by {now[0][:8] or 'none'})\n"
                 f"  next     journalctl _SYSTEMD_INVOCATION_ID={start[0]} on the host"
             )
-    fetch(params["url"] + "/health", ANSWER)
+    try:
+        fetch(params["url"] + "/health", ANSWER)
+    except CannotRead as error:
+        raise Wrong(f"{params['unit']} does not answer any more: {error}") from None
 
 
 def identity(host, name):
@@ -206,10 +215,13 @@ def sample(url):
 
 
 def ask_prometheus(url, query):
-    """The one number of an answer, None where there is none. Raises CannotRead."""
-    text = fetch(f"{url}/api/v1/query?" + urllib.parse.urlencode({"query": query, "time": time.time()}), 30)
-    result = json.loads(text).get("data", {}).get("result", [])
-    return float(result[0]["value"][1]) if len(result) == 1 else None
+    """The one number of an answer; None where there is none, which says nothing of the host."""
+    try:
+        text = fetch(f"{url}/api/v1/query?" + urllib.parse.urlencode({"query": query, "time": time.time()}), 30)
+        (result,) = json.loads(text)["data"]["result"]
+        return float(result["value"][1])
+    except (CannotRead, LookupError, TypeError, ValueError):
+        return None
 
 
 def fetch(url, timeout):

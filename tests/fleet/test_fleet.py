@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-from deployment import hosts
-from rollout_fleet import HONEST, NAMES, said
+from deployment import Run, hosts
+from rollout_fleet import HONEST, NAMES, begun_until_it_restarts, said
 
 RECORDED = [{"prompt": "the river", "answer": None, "tokens": 16}, {"prompt": "the fox", "answer": None, "tokens": 16}]
 NOISE = {**HONEST, "answers": {"/generate": {"patch": {"text": "!!!!"}}}}
@@ -65,16 +65,14 @@ def test_a_host_whose_numbers_are_worse_under_traffic_goes_back(fleet):
 
 
 def test_a_host_that_dies_in_its_turn_ends_the_rollout_when_its_batch_is_done(fleet):
-    fleet.told({**HONEST, "at": [{"line": "Load weight begin", "do": "hang"}]}, "fleet3")
-    fleet.hosts["fleet3"].shell(
-        "systemd-run --quiet sh -c 'until journalctl -u sglang-k26 -n 5 | grep -q window_size=256; do sleep 1; done; ip link set host0 down'"
-    )
-    run = fleet.deploy("-e", "window=256")
+    process, printed = begun_until_it_restarts("fleet3", "-e", "window=256")
+    hosts("down", "fleet3")
+    rest = process.communicate()[0]
+    run = Run(process.returncode, printed + rest)
     assert run.status == 4
     assert "not reached: fleet3" in said(run) and "stands fleet4, fleet5, fleet6, fleet7, fleet8 not reached" in said(run)
-    windows = {name: host for name, host in fleet.windows().items() if name != "fleet3"}
-    assert windows == {"fleet1": "256", "fleet2": "256"} | dict.fromkeys(NAMES[3:], "512")
+    del fleet.hosts["fleet3"]
+    assert fleet.windows() == {"fleet1": "256", "fleet2": "256", **dict.fromkeys(NAMES[3:], "512")}
     assert fleet.serving() == set(NAMES) - {"fleet3"}
 
-    hosts("down", "fleet3")
     fleet.done(fleet.deploy("-e", "window=256", "--limit", "all,!fleet3"))

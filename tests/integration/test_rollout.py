@@ -5,10 +5,12 @@ The engines are the stand-in, testhosts/lying_engine, because eight real ones do
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 
 import pytest
-from rollout_fleet import HONEST, NAMES, booted, killed_when_it_has_restarted, said
+from rollout_fleet import HONEST, NAMES, begun_until_it_restarts, booted, said
 
 # An engine that is told 2048 never says what its worker runs with.
 LIE = {
@@ -50,7 +52,9 @@ def test_a_rollout_whose_controller_is_killed_in_the_second_batch_is_gone_on_wit
     fleet.told(HONEST, "fleet1")
     before = fleet.starts()
     with fleet.under_load():
-        killed_when_it_has_restarted("fleet3", "deploy.yml", "-e", "window=512")
+        process, _ = begun_until_it_restarts("fleet3", "-e", "window=512")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
         run = fleet.done(fleet.deploy("-e", "window=512"))
     plan = re.search(r"Rollout [0-9a-f]{8}: 8 hosts, (\d) to restart, .*recorded loads", run.output)
     assert int(plan[1]) < 7  # the canary, and who had begun

@@ -66,6 +66,10 @@ plan:
   description: The plan that runs again, the argument of C(sglang_startup); null where there is none.
   type: dict
   returned: success
+restarts:
+  description: Whether a running service was stopped for it, in check mode whether it would be.
+  type: bool
+  returned: success
 did:
   description: What was done, as a sentence.
   type: str
@@ -106,6 +110,7 @@ def main():
     module.exit_json(
         changed=back.changed,
         did=back.did,
+        restarts=back.restarts,
         plan=back.plan and back.plan.to_dict(),
         diff={"before": back.unit_before, "after": back.unit_after, "before_header": params["unit_path"]},
     )

@@ -83,13 +83,17 @@ def visible(plan):
 
 
 class Back(NamedTuple):
-    """What going back did: the plan that is to be proved again, or None; a sentence; the unit file before and after."""
+    """What going back did: the plan that is to be proved again, or None; a sentence; the unit file before and after.
+
+    restarts: whether a service that runs was, or will be, stopped for it.
+    """
 
     plan: object
     did: str
     changed: bool = False
     unit_before: str = ""
     unit_after: str = ""
+    restarts: bool = False
 
 
 def go_back(host, state, unit, path, failed=None, proved=False, patience=PATIENCE, dry=False, systemctl=systemctl):
@@ -134,7 +138,7 @@ def go_back(host, state, unit, path, failed=None, proved=False, patience=PATIENC
     did = f"{unit} runs again what was verified in its start of {when}"
     if carries:
         did = f"{unit} was not restarted, and still runs what was verified in its start of {when}"
-    return Back(target.plan, did, before != target.unit or not carries, before, target.unit)
+    return Back(target.plan, did, before != target.unit or not carries, before, target.unit, not carries)
 
 
 def _give_up(unit, now, state, dry, systemctl):

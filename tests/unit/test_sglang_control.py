@@ -61,7 +61,7 @@ def test_a_process_that_still_carries_the_verified_plan_is_not_restarted(host, s
     verified(state, OLD)
     host.processes[7] = (OLD.argv, dict(OLD.environment))
     done = back(host, state, path, failed=NEW.digest)
-    assert done.plan == OLD and "was not restarted" in done.did
+    assert done.plan == OLD and "was not restarted" in done.did and not done.restarts
     assert path.read_text() == "old unit"
     assert host.did == ["daemon-reload"]
 
@@ -76,7 +76,7 @@ def test_a_start_that_was_proved_and_is_wrong_goes_back_to_what_was_verified_bef
     verified(state, OLD)
     verified(state, NEW, unit="new unit")
     dry = back(host, state, path, failed=NEW.digest, proved=True, dry=True)
-    assert (dry.plan, dry.changed, host.did, state.verified().plan) == (OLD, True, [], NEW)
+    assert (dry.plan, dry.restarts, host.did, state.verified().plan) == (OLD, True, [], NEW)
 
     done = back(host, state, path, failed=NEW.digest, proved=True)
     assert done.plan == OLD and path.read_text() == "old unit"

@@ -51,7 +51,7 @@ class Fleet:
     def told(self, scenario, *names):
         for name in names:
             text = json.dumps(scenario)
-            self.hosts[name].shell(f"umask 022; mkdir -p /etc/lying-engine; echo '{text}' >/etc/lying-engine/30000.json")
+            self.hosts[name].shell(f"umask 022; mkdir -p /etc/lying-engine; printf %s '{text}' >/etc/lying-engine/30000.json")
 
     @contextmanager
     def under_load(self):

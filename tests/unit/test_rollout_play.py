@@ -182,6 +182,7 @@ def test_numbers_that_are_worse_take_the_host_back_and_those_that_do_not_tell_st
     assert worse.status == 2
     assert worse.deeds == ["restarts gpu1", "admits gpu1", "rejects gpu1", "admits gpu1"]
     assert worse.outcome("gpu1") == "gone back" and "The analysis failed." in worse.said
+    assert "back runs again what was verified" in worse.said
 
     unsure = fleet({"port": 32000}, {}, rollout_soak=1)
     assert unsure.status == 2

@@ -49,9 +49,10 @@ class Fleet:
         return {f"fleet{worker['url'][-7]}" for worker in workers if worker["status"] == "ready"}
 
     def told(self, scenario, *names):
+        """From its next start on, an engine behaves so (testhosts/lying_engine/README.md)."""
+        file, text = "/etc/lying-engine/30000.json", json.dumps(scenario)
         for name in names:
-            text = json.dumps(scenario)
-            self.hosts[name].shell(f"umask 022; mkdir -p /etc/lying-engine; printf %s '{text}' >/etc/lying-engine/30000.json")
+            self.hosts[name].shell(f"umask 022; mkdir -p /etc/lying-engine; printf %s '{text}' >{file}")
 
     @contextmanager
     def under_load(self):

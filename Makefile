@@ -5,7 +5,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export MOLECULE_COMMAND_BORDERS := false
 
-.PHONY: help setup demo test lint unit molecule integration faults bench scale mutation lock clean
+.PHONY: help setup demo test lint unit molecule integration faults fleet bench scale mutation lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -35,6 +35,9 @@ integration: .venv/ready  ## deployments and faults on real systemd hosts, minut
 faults: .venv/ready  ## every known fault on real hosts, and what is said of each; writes docs/faults.md
 	python3 tests/faults/run.py --page docs/faults.md
 	python3 tests/faults/interrupted.py
+
+fleet: .venv/ready  ## more faults in rollouts over eight hosts under load, half an hour
+	pytest tests/fleet
 
 bench: .venv/ready  ## what reading a journal and a GPU host costs, how soon a wait ends; prints ratios and seconds
 	python3 bench/journal.py

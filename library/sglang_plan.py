@@ -115,6 +115,10 @@ unproved:
   description: Whether a start of this plan was made, by this or an earlier run, and never proved.
   type: bool
   returned: when O(python) was given
+loads:
+  description: How long the last starts that were proved took, C(seconds), and whether they were C(cold), newest first.
+  type: list
+  returned: when O(python) was given
 conflict:
   description: Who else holds the port or a GPU, C(what), C(held_by) and its C(unit).
   type: dict
@@ -190,7 +194,8 @@ def main():
         unit = host.unit(made.unit)
         process = host.process(unit.main_pid) if unit.main_pid else None
         differences = verdict.start_differences(made, *process) if process else []
-        attempt = State(params["state_dir"]).attempt() if params["state_dir"] else NO_ATTEMPT
+        state = State(params["state_dir"]) if params["state_dir"] else None
+        attempt = state.attempt() if state else NO_ATTEMPT
         conflict = sglang_control.held_by(host, made, unit.control_group)
     except plan.Refused as refused:
         module.fail_json(msg=refusal(params["instance"], refused.problems))
@@ -206,6 +211,7 @@ def main():
         },
         restart_needed=process is None or bool(differences) or failed_before,
         unproved=attempt["digest"] == made.digest,
+        loads=state.loads() if state else [],
     )
     if conflict:
         result["conflict"] = conflict

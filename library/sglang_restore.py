@@ -29,6 +29,12 @@ options:
       The digest of the plan whose start failed. If it is the verified one, there is nothing to go back to.
       Without it, as on demand, the way goes to the last verified plan, or to the one before it if that is what runs.
     type: str
+  proved:
+    description: >-
+      Whether the start of O(failed) had been proved and was found wrong later. The way goes to what was verified before it,
+      and that counts as verified last again.
+    type: bool
+    default: false
   patience:
     description: Seconds until port and GPU memory must be free.
     type: int
@@ -60,6 +66,10 @@ plan:
   description: The plan that runs again, the argument of C(sglang_startup); null where there is none.
   type: dict
   returned: success
+restarts:
+  description: Whether a running service was stopped for it, in check mode whether it would be.
+  type: bool
+  returned: success
 did:
   description: What was done, as a sentence.
   type: str
@@ -76,6 +86,7 @@ ARGUMENTS = {
     "unit_path": {"type": "path", "required": True},
     "state_dir": {"type": "path", "required": True},
     "failed": {"type": "str"},
+    "proved": {"type": "bool", "default": False},
     "patience": {"type": "int", "default": sglang_control.PATIENCE},
 }
 
@@ -90,6 +101,7 @@ def main():
             f"sglang-{params['instance']}.service",
             params["unit_path"],
             failed=params["failed"],
+            proved=params["proved"],
             patience=params["patience"],
             dry=module.check_mode,
         )
@@ -98,6 +110,7 @@ def main():
     module.exit_json(
         changed=back.changed,
         did=back.did,
+        restarts=back.restarts,
         plan=back.plan and back.plan.to_dict(),
         diff={"before": back.unit_before, "after": back.unit_after, "before_header": params["unit_path"]},
     )

@@ -187,6 +187,7 @@ unreadable:
 import contextlib
 import datetime
 from dataclasses import asdict
+from pathlib import Path
 
 from ansible.module_utils import host_lease, sglang_forensics, sglang_runs
 from ansible.module_utils.basic import AnsibleModule
@@ -389,8 +390,17 @@ def keep_state(module, plan, proved):
         with open(module.params["unit_path"], encoding="utf-8") as file:
             unit = file.read()
         state.keep(Verified(plan, unit, hearing.keep(plan, proved)))
+        state.add_load(proved.seconds, read_from_disk(Host(), plan))
     except CannotKeep as error:
         module.warn(f"{plan.unit} is proved, but its evidence is not kept for the day its journal is rotated: {error}")
+
+
+def read_from_disk(host, plan):
+    """Whether this start found its weights in no page cache: most of them were read from a disk."""
+    directories = [e.value for e in plan.expectations if e.setting in ("model", "draft_model") and e.value]
+    files = [file.stat().st_size for directory in directories for file in Path(directory).glob("*.safetensors")]
+    read = sum(usage[0] for usage in host.usage(host.unit(plan.unit).control_group).values())
+    return read > sum(files) / 2
 
 
 if __name__ == "__main__":

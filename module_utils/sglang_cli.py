@@ -2,6 +2,8 @@
 
 sglang-deploy status [INSTANCE]     prove what runs, change nothing; exit status 0 only if all is proved
 sglang-deploy rollback INSTANCE     to the last verified state, or to the one before it if that is what runs
+sglang-deploy out INSTANCE          out of traffic, drained, until it is told to come in
+sglang-deploy in INSTANCE           into traffic, if what runs is proved
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ import sys
 import time
 from pathlib import Path
 
-from . import host_lease, sglang_control
-from .sglang_host import CannotKeep, CannotRead, Host
+from . import host_lease, sglang_control, sglang_registrar, sglang_traffic
+from .sglang_host import CannotRead, Host
 from .sglang_proof import hearing, key_file, startup
 from .sglang_proof.settings import shown
 from .sglang_proof.verdict import option_value
@@ -34,16 +36,13 @@ def main(arguments=None, host=None):
     options = _options(arguments)
     host = host or Host()
     try:
-        if options.command == "status":
-            return status(host, options)
-        rollback(host, options)
-    except (Stopped, sglang_control.Held, CannotRead, CannotKeep, Unusable, startup.NotProved, ValueError) as error:
+        return options.run(host, options) or 0
+    except (Stopped, sglang_control.Held, *sglang_registrar.PROBLEMS) as error:
         print(f"sglang-deploy: {error}", file=sys.stderr)
         return 2
     except OSError as error:
         print(f"sglang-deploy: {error.filename}: {error.strerror}; it needs root", file=sys.stderr)
         return 2
-    return 0
 
 
 def _options(arguments):
@@ -55,9 +54,12 @@ def _options(arguments):
     look = commands.add_parser("status", help="prove what runs, change nothing")
     look.add_argument("instance", nargs="?")
     look.add_argument("--json", action="store_true", help="for programs: a list of objects, one for each instance")
+    look.set_defaults(run=status)
     back = commands.add_parser("rollback", help="go back, and prove it")
     back.add_argument("instance")
     back.add_argument("--timeout", type=int, default=1800, metavar="SECONDS", help="for the start (1800)")
+    back.set_defaults(run=rollback)
+    sglang_registrar.add_commands(commands)
     return parser.parse_args(arguments)
 
 
@@ -83,10 +85,11 @@ def _instances(directory):
 
 
 def _look(host, state, name):
-    """One instance: {"instance", "unit", "proved", "says", "attempt", "verified", "before", "failed"}."""
+    """One instance: {"instance", "unit", "proved", "says", "attempt", "held_out", "verified", "before", "failed"}."""
     unit, attempt = f"sglang-{name}.service", state.attempt()
     found = {"instance": name, "unit": unit, "proved": False, "failed": _failed(state)}
     found["attempt"] = attempt if attempt["digest"] else None
+    found["held_out"] = sglang_traffic.Hold(state.directory).read()
     for which in ("verified", "before"):
         try:
             kept = state.verified(which)
@@ -139,6 +142,8 @@ def _described(instance):
     if instance["attempt"]:
         fate = "was found wrong" if instance["attempt"]["failed"] else "is not proved yet"
         lines.append(f"  attempt   the start of plan {instance['attempt']['digest']} {fate}")
+    if instance["held_out"]:
+        lines.append(f"  traffic   out since {_when(instance['held_out']['since'])}: {instance['held_out']['why']}")
     for which in ("verified", "before"):
         kept = instance[which]
         if kept and "problem" in kept:

@@ -83,19 +83,24 @@ def visible(plan):
 
 
 class Back(NamedTuple):
-    """What going back did: the plan that is to be proved again, or None; a sentence; the unit file before and after."""
+    """What going back did: the plan that is to be proved again, or None; a sentence; the unit file before and after.
+
+    restarts: whether a service that runs was, or will be, stopped for it.
+    """
 
     plan: object
     did: str
     changed: bool = False
     unit_before: str = ""
     unit_after: str = ""
+    restarts: bool = False
 
 
-def go_back(host, state, unit, path, failed=None, patience=PATIENCE, dry=False, systemctl=systemctl):
+def go_back(host, state, unit, path, failed=None, proved=False, patience=PATIENCE, dry=False, systemctl=systemctl):
     """Put back the last verified state of a unit whose file is at `path`. Raises Held, CannotRead, state.Unusable.
 
     failed: the digest of the plan whose start failed; without it, on demand, what runs is what is left.
+    proved: that start had been proved, and was found wrong later; what was verified before it counts again.
     """
     now = host.unit(unit)
     running = host.process(now.main_pid) if now.main_pid else None
@@ -110,6 +115,12 @@ def go_back(host, state, unit, path, failed=None, patience=PATIENCE, dry=False, 
         if failed is None:
             return Back(None, f"no start of {unit} was ever verified, so there is nothing to go back to")
         return _give_up(unit, now, state, dry, systemctl)
+    if failed == target.plan.digest and proved:
+        target = state.verified("before")
+        if target is None:
+            return Back(None, f"{unit} was left as it is: nothing was verified before it")
+        if not dry:
+            state.reject()
     if failed == target.plan.digest:
         return Back(None, f"{unit} was left as it is: what was verified last is the same plan")
     before = _content(path)
@@ -127,7 +138,7 @@ def go_back(host, state, unit, path, failed=None, patience=PATIENCE, dry=False, 
     did = f"{unit} runs again what was verified in its start of {when}"
     if carries:
         did = f"{unit} was not restarted, and still runs what was verified in its start of {when}"
-    return Back(target.plan, did, before != target.unit or not carries, before, target.unit)
+    return Back(target.plan, did, before != target.unit or not carries, before, target.unit, not carries)
 
 
 def _give_up(unit, now, state, dry, systemctl):

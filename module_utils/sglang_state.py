@@ -3,6 +3,7 @@
 <state_dir>/verified.json   plan, unit and evidence of the last start that passed
 <state_dir>/before.json     the same of the plan that was verified before it
 <state_dir>/attempt.json    the plan that is being started and has not passed yet
+<state_dir>/loads.json      how long the last starts that passed took, newest first
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .sglang_host import read_json, write_json
 from .sglang_proof.plan import Plan
 
 VERSION = 1  # of these files' form
+LOADS = 8  # are kept: enough to have seen a cold one among the warm
 NO_ATTEMPT = {"digest": None, "failed": False}
 EVIDENCE = {"start", "digest", "seconds", "echo", "lines"}
 
@@ -79,6 +81,10 @@ class State:
         write_json(self._path("verified"), verified.to_dict())
         self.close_attempt()
 
+    def reject(self):
+        """What passed last was found wrong later: what was verified before it counts again. There must be such a state."""
+        os.replace(self._path("before"), self._path("verified"))
+
     def open_attempt(self, plan):
         """A start of this plan is about to be made; until it passes it may be gone back from, also by a later run."""
         write_json(self._path("attempt"), {"version": VERSION, "digest": plan.digest, "failed": False})
@@ -96,6 +102,14 @@ class State:
         """{"digest", "failed"} of the plan whose start was made and has not passed; the digest is None without one."""
         attempt = read_json(self._path("attempt"))
         return {**NO_ATTEMPT, **(attempt if isinstance(attempt, dict) else {})}
+
+    def loads(self):
+        """[{"seconds", "cold"}] of the last starts that passed, newest first; `cold` ones read their weights from disk."""
+        loads = read_json(self._path("loads"))
+        return loads if isinstance(loads, list) else []
+
+    def add_load(self, seconds, cold):
+        write_json(self._path("loads"), [{"seconds": round(seconds), "cold": cold}, *self.loads()][:LOADS])
 
     def _path(self, name):
         return os.path.join(self.directory, f"{name}.json")

@@ -61,7 +61,7 @@ def test_a_process_that_still_carries_the_verified_plan_is_not_restarted(host, s
     verified(state, OLD)
     host.processes[7] = (OLD.argv, dict(OLD.environment))
     done = back(host, state, path, failed=NEW.digest)
-    assert done.plan == OLD and "was not restarted" in done.did
+    assert done.plan == OLD and "was not restarted" in done.did and not done.restarts
     assert path.read_text() == "old unit"
     assert host.did == ["daemon-reload"]
 
@@ -70,6 +70,25 @@ def test_a_first_start_that_fails_is_stopped_and_disabled(host, state, path):
     done = back(host, state, path, failed=NEW.digest)
     assert done.plan is None and "stopped and disabled" in done.did
     assert host.did == [f"stop {UNIT}", f"reset-failed {UNIT}", f"disable {UNIT}"]
+
+
+def test_a_start_that_was_proved_and_is_wrong_goes_back_to_what_was_verified_before_it(host, state, path):
+    verified(state, OLD)
+    verified(state, NEW, unit="new unit")
+    dry = back(host, state, path, failed=NEW.digest, proved=True, dry=True)
+    assert (dry.plan, dry.restarts, host.did, state.verified().plan) == (OLD, True, [], NEW)
+
+    done = back(host, state, path, failed=NEW.digest, proved=True)
+    assert done.plan == OLD and path.read_text() == "old unit"
+    assert host.did[-1] == f"start {UNIT}"
+    assert (state.verified().plan, state.verified("before")) == (OLD, None)  # nobody goes back to the wrong one
+
+
+def test_a_start_that_was_proved_and_is_wrong_stays_where_nothing_was_verified_before_it(host, state, path):
+    verified(state, NEW)
+    done = back(host, state, path, failed=NEW.digest, proved=True)
+    assert done.plan is None and "nothing was verified before it" in done.did
+    assert host.did == []
 
 
 def test_the_verified_plan_itself_is_nothing_to_go_back_to(host, state, path):

@@ -50,6 +50,20 @@ def test_a_proof_returns_verdicts_and_the_table(startup, tmp_path):
     assert json.loads((tmp_path / "verified.json").read_text())["evidence"]["start"]["invocation"] == "i1"
 
 
+def test_a_proof_records_how_long_the_load_took_and_where_the_weights_came_from(startup, tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(bytes(1000))
+    plan = make_plan(model=str(model))
+    for read, cold in ((900, True), (100, False)):
+        host = FakeHost(plan, start_lines(plan))
+        host.running = replace(host.running, invocation_id=f"i{read}")
+        host.invocations[f"i{read}"] = host.invocations["i1"]
+        host.usages = lambda now, read=read: {"7": [read, 0, 0.0], "8": [0, 0, 0.0]}
+        startup(host, plan=plan.to_dict(), state_dir=str(tmp_path))
+        assert json.loads((tmp_path / "loads.json").read_text())[0] == {"seconds": 10, "cold": cold}
+
+
 def test_a_slice_says_what_moves_and_how_long_it_took_the_last_time(startup, tmp_path):
     startup(FakeHost(PLAN, start_lines(PLAN)), state_dir=str(tmp_path))
     host = FakeHost(PLAN)

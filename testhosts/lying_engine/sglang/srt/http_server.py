@@ -1,5 +1,6 @@
 """Part of a stand-in for SGLang: its HTTP API, its warm-up and its end."""
 
+import contextlib
 import json
 import os
 import random
@@ -125,7 +126,7 @@ class Server(ThreadingHTTPServer):
         self.launcher, self.resolved, self.run, self.facts, self.scenario = launcher, resolved, run, facts, scenario
         self.model = {"model_path": resolved["model_path"], "weight_version": resolved.get("weight_version", "default")}
         self.thresholds = {}
-        self.served, self.tokens = 0, 0
+        self.served, self.tokens, self.generating = 0, 0, 0
         self.lock = threading.Lock()
 
     def handle_error(self, _request, _address):
@@ -196,11 +197,23 @@ class Handler(BaseHTTPRequestHandler):
         if "status" in lie:
             return self.answer(lie["status"], lie.get("body", {"error": "told to"}))
         if path in ("/generate", "/v1/completions", "/v1/chat/completions") and body is not None:
-            return self.generate(path, body, lie.get("patch", {}))
+            with self.counted():
+                return self.generate(path, body, lie.get("patch", {}))
         answer = self.facts(path, body)
         if answer is None:
             return self.answer(404, {"detail": "Not Found"})
         return self.answer(200, merged(answer, lie.get("patch", {})))
+
+    @contextlib.contextmanager
+    def counted(self):
+        """A request that the scheduler has."""
+        with self.server.lock:
+            self.server.generating += 1
+        try:
+            yield
+        finally:
+            with self.server.lock:
+                self.server.generating -= 1
 
     def facts(self, path, body):
         server = self.server
@@ -219,6 +232,10 @@ class Handler(BaseHTTPRequestHandler):
         if path == "/v1/models":
             model = {"id": name, "object": "model", "created": 0, "owned_by": "sglang", "root": name}
             return {"object": "list", "data": [{**model, "max_model_len": server.facts[0]["context"]}]}
+        if path == "/v1/loads":
+            busy = server.generating
+            load = {"num_running_reqs": busy, "num_waiting_reqs": 0, "num_used_tokens": 64 * busy}
+            return {"version": RELEASE, "loads": [{"dp_rank": rank, **load} for rank in range(len(server.facts))]}
         if path == "/metrics" and server.resolved["enable_metrics"]:
             return metrics(server, name)
         return None
@@ -244,6 +261,8 @@ class Handler(BaseHTTPRequestHandler):
         seed = prompt if not sampling.get("temperature") else uuid.uuid4().hex
         words = [" " + word for word in random.Random(seed).choices(WORDS, k=count)]
         launcher = server.launcher
+        if server.resolved["log_requests"]:
+            launcher.mouth.say(f"Receive: obj=GenerateReqInput(rid={body.get('rid')!r})")
         launcher.mouth.say(
             "Prefill batch, #new-seq: 1, #new-token: 5, #cached-token: 0, token usage: 0.00, #running-req: 0, #queue-req: 0"
         )

@@ -1,0 +1,124 @@
+"""Eight hosts with the stand-in engine behind the real gateway, as tests of a rollout see them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import threading
+import urllib.request
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+from deployment import ROOT, Deployment, hosts, python
+from load import Load
+
+INVENTORY = Path(__file__).with_name("fleet")
+GATEWAY = "http://10.213.77.160:8000"
+NAMES = [f"fleet{number}" for number in range(1, 9)]
+LAYERS = (("testhosts.lying_engine", ["build"]), ("testhosts.model_gateway", []))
+RATE = 20  # requests a second
+MINIMUM = 4  # hosts that must go on serving, as the inventory declares
+HONEST = {"token_seconds": 0.05}
+
+
+class Fleet:
+    def __init__(self):
+        self.hosts = {name: Deployment(name) for name in NAMES}
+
+    def playbook(self, *arguments):
+        return self.hosts["fleet1"].playbook(*arguments, inventory=INVENTORY)
+
+    def deploy(self, *arguments):
+        return self.playbook("deploy.yml", *arguments)
+
+    def done(self, run):
+        assert run.status == 0, run.output
+        return run
+
+    def starts(self):
+        """host → the invocation that runs."""
+        return {name: host.start()[1] for name, host in self.hosts.items()}
+
+    def serving(self):
+        """Names of the hosts that the gateway gives requests to."""
+        with urllib.request.urlopen(f"{GATEWAY}/workers", timeout=10) as answer:
+            workers = json.load(answer)["workers"]
+        return {f"fleet{worker['url'][-7]}" for worker in workers if worker["status"] == "ready"}
+
+    def told(self, scenario, *names):
+        """From its next start on, an engine behaves so (testhosts/lying_engine/README.md)."""
+        file, text = "/etc/lying-engine/30000.json", json.dumps(scenario)
+        for name in names:
+            self.hosts[name].shell(f"umask 022; mkdir -p /etc/lying-engine; printf %s '{text}' >{file}")
+
+    @contextmanager
+    def under_load(self):
+        """Requests all the time, none of which may be lost or begun twice; and never fewer hosts than declared."""
+        least = len(self.serving())
+        with Load(GATEWAY, "tiny", RATE) as load:
+            done = threading.Event()
+
+            def watch():
+                nonlocal least
+                while not done.wait(0.5):
+                    least = min(least, len(self.serving()))
+
+            watcher = threading.Thread(target=watch)
+            watcher.start()
+            yield
+            done.set()
+            watcher.join()
+        assert (load.outcome.failed, load.outcome.dropped) == ({}, {})
+        received = self.received()
+        assert load.outcome.sent and {name: received[name] for name in load.outcome.sent if received[name] != 1} == {}
+        assert least >= MINIMUM
+
+    def received(self):
+        """How often an engine began each request, by its id: what the engines logged of it."""
+        script = "journalctl -o cat --no-pager -u sglang-k26 | grep -o \"rid='[^']*\" || true"
+        return Counter(line[5:] for host in self.hosts.values() for line in host.shell(script).splitlines())
+
+    def windows(self):
+        """What each running engine said that its worker attends to."""
+        said = {name: re.findall(r"draft_window_size=(\w+), compact", host.journal()) for name, host in self.hosts.items()}
+        return {name: values[-1] for name, values in said.items()}
+
+
+@contextmanager
+def booted():
+    """The fleet, every host of it serving with a window of 1024."""
+    names = ["fleet0", *NAMES]
+    layers = [python(module, *what).strip() for module, what in LAYERS]
+    hosts("down", *names)
+    hosts("up", *(word for layer in layers for word in ("--layer", layer)), *(f"{n}=10.213.77.16{n[-1]}" for n in names))
+    fleet = Fleet()
+    fleet.told(HONEST, *NAMES)
+    fleet.done(fleet.playbook("playbooks/gateway.yml"))
+    # Nobody serves yet, so all may begin at once.
+    policy = json.dumps({"rollout_batches": [8], "traffic_minimum_serving": 0})
+    fleet.done(fleet.deploy("-e", "window=1024", "-e", policy))
+    yield fleet
+    hosts("down", *names)
+
+
+def said(run):
+    return " ".join(run.output.split())
+
+
+def begun_until_it_restarts(host, *arguments):
+    """A run of deploy.yml that has just restarted a host, in a process group of its own; and what it printed so far."""
+    env = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        ["ansible-playbook", "-i", INVENTORY, "deploy.yml", *arguments],
+        cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    task, seen = "", []
+    for line in process.stdout:
+        seen.append(line)
+        task = line if line.startswith("TASK") else task
+        if "Restart, because" in task and line.startswith(f"changed: [{host}]"):
+            return process, "".join(seen)
+    raise AssertionError("".join(seen))

@@ -135,7 +135,7 @@ PLAYS = (
         scenario={"answers": {"/generate": {"status": 500}}},
     ),
     bad("its evidence is cut", "the evidence cannot be read", scenario=lines((DRAFT, "cut", 60))),
-    bad("it ends with 0 when it is ready", "ended with 0", scenario=lines((READY, "exit", 0))),
+    bad("it ends with 0 when it is ready", "exit status 0", scenario=lines((READY, "exit", 0))),
     bad(
         "it is not ready in time", "is not proved", "(timeout 8 s)", scenario=LOADS,
         arguments=("-e", "window=1024", "-e", "sglang_service_port=30001", "-e", "sglang_service_start_timeout=8"),

@@ -10,6 +10,7 @@ import json
 import os
 import pty
 import re
+import select
 import subprocess
 import sys
 import termios
@@ -81,16 +82,24 @@ def fleet(tmp_path):
 
 
 def at_a_terminal(command, env, answer):
-    """Status and output of a command that asks a person, who answers when asked."""
+    """Status and output of a command that asks a person, who answers when asked, and again where it was not heard.
+
+    Ansible forgets what was typed before it listens, which is a moment after it asked.
+    """
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         command, env=env, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )  # fmt: skip
     output = b""
-    while chunk := os.read(process.stdout.fileno(), 1 << 16):
-        if b"Type" in chunk:
-            os.write(ours, answer.encode() + b"\r")
+    while True:
+        if not select.select([process.stdout], [], [], 1)[0]:
+            if b"Type" in output:
+                os.write(ours, answer.encode() + b"\r")
+            continue
+        chunk = os.read(process.stdout.fileno(), 1 << 16)
+        if not chunk:
+            break
         output += chunk
     os.close(ours)
     os.close(theirs)

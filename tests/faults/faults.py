@@ -414,8 +414,8 @@ FAULTS = (
         "it dies of its first request", "RuntimeError: DFLASH verify failed",
         scenario={"answers": {"/generate": {"do": "raise", "value": "RuntimeError: DFLASH verify failed"}}},
     ),
-    Fault(
-        "process", "it says so, and does not listen", "missing", "served", ("port: declared", "nobody listens"),
+    process(
+        "it says so, and does not listen", "is not proved", "nobody listens on its port",
         scenario={"listen": False}, arguments={"timeout": 8},
     ),
     process(
@@ -484,7 +484,7 @@ HONEST = (
             "requests.exceptions.ConnectionError: Max retries exceeded with url: /freeze_gc",
         ])),
     ),
-    Fault("honest", "a drop-in that changes nothing", "proved", "-", (), drop_in="[Service]\nNice=5\n"),
+    Fault("honest", "a drop-in that changes nothing is told, and passes", "warned", "unit", (), drop_in="[Service]\nNice=5\n"),
     Fault(
         "honest", "a rotated journal, and the evidence kept", "proved", "-", (),
         arguments={"state_dir": "/run/kept"}, before="mkdir -p /run/kept",

@@ -484,7 +484,7 @@ HONEST = (
             "requests.exceptions.ConnectionError: Max retries exceeded with url: /freeze_gc",
         ])),
     ),
-    Fault("honest", "a drop-in that changes nothing is told, and passes", "warned", "unit", (), drop_in="[Service]\nNice=5\n"),
+    Fault("honest", "a drop-in that changes nothing passes", "warned", "unit", (), drop_in="[Service]\nNice=5\n"),
     Fault(
         "honest", "a rotated journal, and the evidence kept", "proved", "-", (),
         arguments={"state_dir": "/run/kept"}, before="mkdir -p /run/kept",

@@ -43,6 +43,7 @@ bench: .venv/ready  ## what reading a journal and a GPU host costs, how soon a w
 	python3 bench/journal.py
 	python3 bench/waiting.py
 	python3 bench/gpu_facts.py
+	python3 bench/plays.py
 
 scale: .venv/ready  ## what 25 to 200 hosts cost the controller, played back from one real host (HOSTS="25 50")
 	python3 bench/scale.py $(HOSTS)

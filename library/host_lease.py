@@ -63,6 +63,10 @@ token:
   description: Names the run that holds the lease now.
   type: str
   returned: success
+unreadable:
+  description: That nothing is known of what runs, so that nobody goes back because of it.
+  type: bool
+  returned: failure
 held_by:
   description: The lease of another run (token, holder, purpose, since, until) that is in force.
   type: dict
@@ -105,7 +109,7 @@ def main():
         module.fail_json(msg=f"{error.filename}: {error.strerror}. Nothing was changed")
     if held_by:
         sentence = host_lease.refusal(held_by, os.uname().nodename, "the same command again")
-        module.fail_json(msg=sentence, held_by=held_by, **result)
+        module.fail_json(msg=sentence, held_by=held_by, unreadable=True, **result)
     module.exit_json(**result)
 
 

@@ -116,7 +116,9 @@ options:
         type: str
         required: true
   gone_back:
-    description: Whether the plan is one that was gone back to, so that its table says so and stands beside the failed one.
+    description:
+      - Whether the plan is one that was gone back to. Its table says so and stands beside the failed one, and what was
+        declared since (another key file, O(acceptance), the end of O(generation_waiver)) does not bind it.
     type: bool
     default: false
 attributes:
@@ -244,7 +246,7 @@ def main():
         outcome = prove(module, plan, kept, generate=waiver is None)
     except startup.NotProved as failure:
         not_proved(module, plan, failure)
-    except (startup.CannotRead, CannotKeep) as error:
+    except (startup.CannotRead, CannotKeep, LeaseLost) as error:
         module.fail_json(msg=str(error), unreadable=True)
     except ValueError as error:
         module.fail_json(msg=str(error))
@@ -280,6 +282,8 @@ def prove(module, plan, kept, generate):
     wait = max(left, 0)
     if params["slice"]:
         wait = min(wait, params["slice"])
+    # What was declared since does not bind a plan of before.
+    key = verdict.option_value(plan.argv, "--config") if params["gone_back"] else params["key_file"]
     outcome = startup.prove(
         host,
         plan,
@@ -287,8 +291,8 @@ def prove(module, plan, kept, generate):
         until=host.clock() + wait,
         demands=startup.Demands(
             generate=generate,
-            key=key_file.read(params["key_file"]) if params["key_file"] else None,
-            acceptance=params["acceptance"],
+            key=key_file.read(key) if key else None,
+            acceptance=None if params["gone_back"] else params["acceptance"],
             hold=params["hold"],
             stall=params["stall"],
             spin=params["spin"],
@@ -301,8 +305,7 @@ def prove(module, plan, kept, generate):
         raise TooLate(
             f"{plan.unit} is not proved {outcome.seconds:.0f} s after its start (timeout {params['timeout']} s), "
             f"last phase: {outcome.phase}{moves}\n"
-            f"  next     journalctl -fu {plan.unit} on the host; if it still loads, raise sglang_service_start_timeout "
-            "and run again: it is not restarted"
+            f"  next     journalctl -fu {plan.unit} on the host; if it only loads slowly, raise sglang_service_start_timeout"
         )
     return outcome
 
@@ -355,13 +358,17 @@ def table_of(module, plan, verdicts, **parts):
 
 
 def renew(module):
-    """Go on holding the host. Raises ValueError if another run took it over in the meantime, CannotKeep."""
+    """Go on holding the host. Raises LeaseLost if another run took it over in the meantime, CannotKeep."""
     lease = module.params["lease"]
     if not lease or module.check_mode:
         return
     other = host_lease.renew(lease["path"], lease["token"])
     if other:
-        raise ValueError(host_lease.refusal(other, "this host", "the same command again"))
+        raise LeaseLost(host_lease.refusal(other, "this host", "the same command again"))
+
+
+class LeaseLost(Exception):
+    """Another run has the host: nothing may be changed any more, and nothing put back."""
 
 
 def accepted_waiver(params):
@@ -369,7 +376,7 @@ def accepted_waiver(params):
     if params["generation"] == "required":
         return None
     reason, until = params["generation_waiver"]["reason"], params["generation_waiver"]["until"]
-    if datetime.date.fromisoformat(until) < datetime.date.today():
+    if datetime.date.fromisoformat(until) < datetime.date.today() and not params["gone_back"]:
         raise ValueError(
             f"generation: waived until {until} ({reason}), and that day is over. "
             "Declare a new date in sglang_service_generation_waiver, or require the generation again"

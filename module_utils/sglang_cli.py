@@ -134,7 +134,7 @@ def _path(host, unit):
 def _failed(state):
     """[(path, first line of the cause)] of the failed starts that are kept, newest first."""
     paths = sorted(Path(state.directory).glob("failed/*/cause.txt"), reverse=True)
-    return [[str(path.parent), path.read_text(errors="replace").splitlines()[0]] for path in paths]
+    return [[str(path.parent), path.read_text(errors="replace").partition("\n")[0] or "not written"] for path in paths]
 
 
 def _described(instance):
@@ -185,7 +185,9 @@ def _go_back(host, options, lease, token):
             raise Stopped(f"{unit} is not proved {outcome.seconds:.0f} s after its start, last phase: {outcome.phase}")
         if outcome:
             print(f"{outcome.seconds:4.0f} s  {outcome.phase}", flush=True)
-            host_lease.renew(lease, token)
+            other = host_lease.renew(lease, token)
+            if other:
+                raise Stopped(host_lease.refusal(other, "this host", f"sglang-deploy rollback {options.instance}"))
         outcome = startup.prove(host, back.plan, path, host.clock() + SLICE, demands, kept=state.evidence(), resume=resume)
     with open(path, encoding="utf-8") as file:
         state.keep(Verified(back.plan, file.read(), hearing.keep(back.plan, outcome)))

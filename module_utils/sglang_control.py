@@ -101,6 +101,7 @@ def go_back(host, state, unit, path, failed=None, proved=False, patience=PATIENC
 
     failed: the digest of the plan whose start failed; without it, on demand, what runs is what is left.
     proved: that start had been proved, and was found wrong later; what was verified before it counts again.
+    Where no start of the failed plan was made, only the unit file is put back, and what runs is left alone.
     """
     now = host.unit(unit)
     running = host.process(now.main_pid) if now.main_pid else None
@@ -114,16 +115,22 @@ def go_back(host, state, unit, path, failed=None, proved=False, patience=PATIENC
     if target is None:
         if failed is None:
             return Back(None, f"no start of {unit} was ever verified, so there is nothing to go back to")
-        return _give_up(unit, now, state, dry, systemctl)
+        return _give_up(unit, now, state, failed, dry, systemctl)
     if failed == target.plan.digest and proved:
-        target = state.verified("before")
-        if target is None:
-            return Back(None, f"{unit} was left as it is: nothing was verified before it")
+        rejected, target = target, state.verified("before")
         if not dry:
-            state.reject()
+            state.reject(rejected.plan)
+        if target is None:
+            return Back(None, f"{unit} goes on, and counts as verified no more: nothing was verified before it")
     if failed == target.plan.digest:
         return Back(None, f"{unit} was left as it is: what was verified last is the same plan")
     before = _content(path)
+    if failed and not proved and state.attempt()["digest"] != failed:
+        if before != target.unit and not dry:
+            _put(path, target.unit)
+            systemctl("daemon-reload")
+        did = f"{unit} was not restarted, and its unit file is again what was verified"
+        return Back(None, did, before != target.unit, before, target.unit)
     carries = running and not verdict.start_differences(target.plan, *running)
     if not dry:
         if before != target.unit:
@@ -141,8 +148,10 @@ def go_back(host, state, unit, path, failed=None, proved=False, patience=PATIENC
     return Back(target.plan, did, before != target.unit or not carries, before, target.unit, not carries)
 
 
-def _give_up(unit, now, state, dry, systemctl):
+def _give_up(unit, now, state, failed, dry, systemctl):
     """A first start that failed: it must neither go on failing nor come back at boot."""
+    if now.main_pid and state.attempt()["digest"] != failed:
+        return Back(None, f"{unit} was left as it runs: this start was not made here, and none was ever verified")
     if not dry:
         stop(unit, systemctl)
         systemctl("disable", unit)

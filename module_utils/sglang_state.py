@@ -81,9 +81,13 @@ class State:
         write_json(self._path("verified"), verified.to_dict())
         self.close_attempt()
 
-    def reject(self):
-        """What passed last was found wrong later: what was verified before it counts again. There must be such a state."""
-        os.replace(self._path("before"), self._path("verified"))
+    def reject(self, plan):
+        """What passed last was found wrong later: what was verified before it counts again; a next run makes it anew."""
+        write_json(self._path("attempt"), {"version": VERSION, "digest": plan.digest, "failed": True})
+        try:
+            os.replace(self._path("before"), self._path("verified"))
+        except FileNotFoundError:
+            os.unlink(self._path("verified"))
 
     def open_attempt(self, plan):
         """A start of this plan is about to be made; until it passes it may be gone back from, also by a later run."""

@@ -48,14 +48,23 @@ class ActionModule(ActionBase):
 
 def token(pid):
     """Names a process among all of all controllers, also when its number is given away again."""
-    return f"{socket.gethostname()} {boot()} {pid} {started(pid)}"
+    return f"{controller()} {boot()} {pid} {started(pid)}"
 
 
 def is_gone(other):
     """Whether the run of this token was one of this controller and has ended."""
-    *controller, pid, _ = other.split(" ")
-    here = controller[:1] == [socket.gethostname()] and pid.isdigit()
-    return here and token(pid) != other
+    words = other.split(" ")
+    here = len(words) == 4 and words[0] == controller() and words[2].isdigit()
+    return here and token(words[2]) != other
+
+
+def controller():
+    """This machine and, because containers count processes of their own, the space of its process numbers."""
+    try:
+        processes = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        processes = "-"
+    return f"{socket.gethostname()}/{_read('/etc/machine-id') or '-'}/{processes}"
 
 
 def boot():

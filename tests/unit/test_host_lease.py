@@ -81,6 +81,9 @@ def test_a_run_is_gone_when_its_process_is(tmp_path):
 
 def test_a_run_of_another_controller_is_never_taken_for_gone():
     action = plugin()
-    *_, pid, started = action.token(os.getpid()).split(" ")
-    assert not action.is_gone(f"elsewhere boot {pid} {started}0")
-    assert not action.is_gone("gpu1 sglang-deploy 77 1764442342")
+    controller, boot, pid, started = action.token(os.getpid()).split(" ")
+    assert action.is_gone(f"{controller} {boot} {pid} {started}0")
+    assert not action.is_gone(f"elsewhere {boot} {pid} {started}0")
+    # cloned machines and containers have one name, and process numbers of their own
+    assert not action.is_gone(f"{controller.rpartition('/')[0]}/pid:[1] {boot} {pid} {started}0")
+    assert not action.is_gone(f"{os.uname().nodename} sglang-deploy 77 1764442342")

@@ -36,7 +36,10 @@ def host():
     return host
 
 
-def back(host, state, path, **arguments):
+def back(host, state, path, begun=True, **arguments):
+    if begun and arguments.get("failed"):
+        state.open_attempt(NEW)
+
     def systemctl(*words):
         host.did.append(" ".join(words))
 
@@ -49,7 +52,6 @@ def verified(state, plan, unit="old unit"):
 
 def test_a_failed_start_goes_back_to_what_was_verified(host, state, path):
     verified(state, OLD)
-    state.open_attempt(NEW)
     done = back(host, state, path, failed=NEW.digest)
     assert done.plan == OLD and done.changed
     assert path.read_text() == "old unit"
@@ -88,6 +90,19 @@ def test_a_start_that_was_proved_and_is_wrong_stays_where_nothing_was_verified_b
     verified(state, NEW)
     done = back(host, state, path, failed=NEW.digest, proved=True)
     assert done.plan is None and "nothing was verified before it" in done.did
+    assert host.did == []
+
+
+def test_where_no_start_was_made_only_the_unit_file_is_put_back(host, state, path):
+    verified(state, OLD)
+    done = back(host, state, path, begun=False, failed=NEW.digest)
+    assert done.plan is None and done.changed and "was not restarted" in done.did
+    assert path.read_text() == "old unit" and host.did == ["daemon-reload"]
+
+
+def test_an_engine_that_serves_is_not_stopped_because_its_state_is_lost(host, state, path):
+    done = back(host, state, path, begun=False, failed=NEW.digest)
+    assert done.plan is None and "left as it runs" in done.did
     assert host.did == []
 
 

@@ -36,7 +36,7 @@ faults: .venv/ready  ## every known fault on real hosts, and what is said of eac
 	python3 tests/faults/run.py --page docs/faults.md
 	python3 tests/faults/interrupted.py
 
-fleet: .venv/ready  ## more faults in rollouts over eight hosts under load, half an hour
+fleet: .venv/ready  ## rollouts over eight hosts under load, and what can go wrong in them; an hour
 	pytest tests/fleet
 
 bench: .venv/ready  ## what reading a journal and a GPU host costs, how soon a wait ends; prints ratios and seconds

@@ -9,8 +9,7 @@ import os
 import re
 import signal
 
-import pytest
-from rollout_fleet import HONEST, NAMES, begun_until_it_restarts, booted, said
+from rollout_fleet import HONEST, NAMES, begun_until_it_restarts, said
 
 # An engine that is told 2048 never says what its worker runs with.
 LIE = {
@@ -24,12 +23,6 @@ LIE = {
         }
     ],
 }
-
-
-@pytest.fixture(scope="module")
-def fleet():
-    with booted() as fleet:
-        yield fleet
 
 
 def test_a_setting_that_does_not_hold_touches_one_host_which_goes_back_and_serves(fleet):

@@ -9,7 +9,7 @@ short_description: Read what a gateway runs with, or assert that it is up
 description:
   - Tells whether the process of the unit was started with a digest, and which workers it has ready.
   - With O(timeout) it waits until that is so, the unit's own process listens on the port, its API answers with the key and
-    refuses without, and it has the workers again that it had before; and fails otherwise.
+    refuses without, and it has O(workers); and fails otherwise.
 options:
   unit:
     description: Name of the unit.

@@ -44,6 +44,12 @@ options:
   port:
     description: Port of an engine that this project did not start, and that is taken out; no start of it was ever proved.
     type: int
+  untouched:
+    description:
+      - With C(state=in), that it was in traffic before, as RV(served) said, was taken out and not touched since.
+      - It goes back without a proof.
+    type: bool
+    default: false
   minimum:
     description: Hosts that must go on serving the same model, a number, or a percentage of O(fleet).
     type: str
@@ -85,6 +91,10 @@ url:
   description: The engine as the gateways list it; null where nothing of this project was ever started and no port is given.
   type: str
   returned: success
+served:
+  description: With C(state=out), whether it got requests until now; without gateways, whether it was not held out.
+  type: bool
+  returned: once the gateways were read, also where it is refused
 """
 
 from ansible.module_utils import sglang_traffic
@@ -100,6 +110,7 @@ ARGUMENTS = {
     "gateways": {"type": "list", "elements": "str", "default": []},
     "gateway_key_file": {"type": "path", "no_log": False},
     "port": {"type": "int"},
+    "untouched": {"type": "bool", "default": False},
     "minimum": {"type": "str", "default": "0"},
     "fleet": {"type": "int", "default": 1},
     "timeout": {"type": "int", "default": 60},
@@ -110,26 +121,28 @@ ARGUMENTS = {
 def main():
     module = AnsibleModule(ARGUMENTS, supports_check_mode=True)
     params = module.params
+    engine = sglang_traffic.Engine(Host(), State(params["state_dir"]), params["instance"], params["address"])
     try:
-        engine = sglang_traffic.Engine(Host(), State(params["state_dir"]), params["instance"], params["address"])
         gateways = sglang_traffic.gateways(params["gateways"], params["gateway_key_file"])
         if params["state"] == "in":
-            changed = engine.take_in(gateways, params["timeout"], dry=module.check_mode)
+            changed = engine.take_in(
+                gateways, params["timeout"], port=params["port"], untouched=params["untouched"], dry=module.check_mode
+            )
         else:
             minimum = sglang_traffic.required(params["minimum"], params["fleet"])
             changed = engine.take_out(
                 gateways, params["timeout"], minimum, params["why"], port=params["port"], dry=module.check_mode
             )
     except (sglang_traffic.Refused, CannotRead, CannotKeep, Unusable, ValueError) as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(msg=str(error), served=engine.served)
     except OSError as error:
-        module.fail_json(msg=f"{error.filename}: {error.strerror}. Nothing was changed")
+        module.fail_json(msg=f"{error.filename}: {error.strerror}. Nothing was changed", served=engine.served)
     if changed is None:
         held = engine.hold.read()
         module.warn(
             f"{engine.unit} stays out of traffic: {held['why']}. Next: sglang-deploy in {engine.instance} on the host"
         )
-    module.exit_json(changed=bool(changed), url=engine.outer)
+    module.exit_json(changed=bool(changed), url=engine.outer, served=engine.served)
 
 
 if __name__ == "__main__":

@@ -63,14 +63,16 @@ class Registrar:
 
     def _look(self):
         start, held = self._start(), self.engine.hold.read() is not None
-        proved = self.engine.is_proved()
+        proved, serving, problems = self.engine.is_proved(), False, []
         if not proved:
-            self._leave()  # nothing runs, or a start of which nothing is known yet
+            _, problems = self._leave()  # nothing runs, or a start of which nothing is known yet
         if not start:
-            return Seen(held=held)
+            return Seen(held=held, problem="\n".join(problems))
         problem = self._judge(start, proved)
         proved = self.engine.is_proved()
-        return Seen(proved, proved and self._join(), held, problem)
+        if proved:
+            serving, problems = self._join()
+        return Seen(proved, serving, held, "\n".join(filter(None, (problem, *problems))))
 
     def _start(self):
         """(boot, invocation, main process) of what runs, or None."""
@@ -103,32 +105,38 @@ class Registrar:
         return problem
 
     def _join(self):
-        """Make sure that the gateways give it requests. Whether they do; not where it is held out."""
+        """Make sure that the gateways give it requests, unless it is held out. Whether one does; the problems of others."""
         with self.engine.hold.alone():
             if self.engine.hold.read() is not None or not self.engine.is_proved():
-                return False
+                return False, []
             sglang_traffic.insist_on_reachable(self.engine.plan(), self.engine.address)
-            if sglang_traffic.join(self.gateways, self.engine.url(), self.host, self.config["timeout"], self.engine.key()):
-                self.say(f"<5>{self.engine.unit} is proved, and takes traffic")
-        return True
+            joined, problems = sglang_traffic.join(
+                self.gateways, self.engine.url(), self.host, self.config["timeout"], self.engine.key()
+            )
+        if joined:
+            self.say(f"<5>{self.engine.unit} is proved, and takes traffic")
+        return len(problems) < len(self.gateways), problems
 
     def _leave(self):
-        """Whether it got requests until now, and gets none any more."""
+        """Whether a gateway gave it requests until now, and gives none any more; the problems of others."""
+        left, problems = False, []
         with self.engine.hold.alone():
             url = self.engine.url()
-            left = bool(url) and sglang_traffic.leave(self.gateways, url, self.host, self.config["timeout"])
+            if url:
+                left, problems = sglang_traffic.leave(self.gateways, url, self.host, self.config["timeout"])
         if left:
             self.say(f"<5>{self.engine.unit} takes no traffic any more")
-        return left
+        return left, problems
 
     def end(self, stopping):
         """The registrar ends. If that is because the engine stops: out first, and its requests to their end."""
         if not stopping:
             return
-        if self._leave():
+        left, problems = self._leave()
+        if left or (problems and self.engine.is_proved()):  # a gateway that is away may have given it some
             requests, seconds = self.engine.drain(self.config["drain_timeout"])
             self.say(f"<5>{self.engine.unit} stops; {requests} requests ended within {seconds:.0f} s")
-        self._tell(Seen(held=self.seen.held))
+        self._tell(Seen(held=self.seen.held, problem="\n".join(problems)))
 
     def _tell(self, seen):
         if seen.problem and seen.problem != self.seen.problem:

@@ -128,6 +128,15 @@ def of(url, workers):
     return [worker for worker in workers if worker.url.rstrip("/") == url or worker.url.startswith(f"{url}@")]
 
 
+def _serves(gateways, url):
+    """Whether a gateway that answers gives it requests."""
+    for gateway in gateways if url else ():
+        with contextlib.suppress(CannotRead):
+            if any(worker.ready for worker in of(url, gateway.workers())):
+                return True
+    return False
+
+
 def required(minimum, fleet):
     """Hosts that must go on serving: a number, or a percentage of the fleet's hosts, rounded up. Raises Refused."""
     text = str(minimum).strip()
@@ -165,54 +174,72 @@ def insist_on_capacity(gateways, url, minimum):
 
 
 def leave(gateways, url, host, timeout, dry=False):
-    """Take an engine out of all gateways, until none of them gives it new requests. Whether anything was done.
+    """Take an engine out of all gateways, until none of them gives it new requests.
 
-    Raises CannotRead, and Refused where a gateway still gives it requests after `timeout` seconds.
+    Returns whether anything was done, and the problems of the gateways where it could not be: one that does not answer, or
+    does not let go within `timeout` seconds, keeps the engine at no other.
     """
-    changed, asked = False, set()
-    until = host.clock() + timeout
-    while True:
-        left = [(gateway, worker) for gateway in gateways for worker in of(url, gateway.workers()) if not worker.draining]
-        if dry or not left:
-            return changed or bool(left)
-        for gateway, worker in left:
-            if (gateway.url, worker.id) not in asked:
+    asked = {}  # URL of the gateway: ids of the workers
+
+    def step(gateway):
+        left = [worker for worker in of(url, gateway.workers()) if not worker.draining]
+        for worker in left:
+            ids = asked.setdefault(gateway.url, set())
+            if worker.id not in ids and not dry:
                 gateway.remove(worker.id)
-                asked.add((gateway.url, worker.id))
-                changed = True
-        if host.clock() >= until:
-            raise Refused(
-                f"{url} was taken out of the gateway {left[0][0].url}, which still lists it {timeout} s later.\n"
-                "  next     look at the gateway's journal, and run again"
-            )
-        host.sleep(TICK)
+            ids.add(worker.id)
+        return dry or not left
+
+    problems = _at_each(gateways, step, host, timeout, lambda gateway: _not_left(gateway, url, timeout))
+    return bool(asked.keys() - problems.keys()), list(problems.values())
 
 
 def join(gateways, url, host, timeout, engine_key=None, dry=False):
-    """Put an engine into all gateways, until each of them gives it requests. Whether anything was done.
+    """Put an engine into all gateways, until each of them gives it requests. Returns what `leave` does."""
+    added = {}  # URL of the gateway: id of the worker on its way
 
-    Raises CannotRead, and Refused where a gateway does not take it within `timeout` seconds.
-    """
-    added = {}  # gateway: id of the worker on its way
+    def step(gateway):
+        mine = of(url, gateway.workers())
+        if mine and all(worker.ready for worker in mine):
+            return True
+        if dry:
+            added[gateway.url] = None
+        elif mine:
+            pass  # on its way, or still leaving
+        elif gateway.url not in added:
+            added[gateway.url] = gateway.add(url, engine_key)
+        elif added[gateway.url] and not gateway.knows(added[gateway.url]):
+            raise Refused(_not_taken(gateway, url, "gave it up"))
+        return dry
+
+    late = f"does not list it as ready after {timeout} s"
+    problems = _at_each(gateways, step, host, timeout, lambda gateway: _not_taken(gateway, url, late))
+    return bool(added.keys() - problems.keys()), list(problems.values())
+
+
+def _at_each(gateways, step, host, timeout, late):
+    """Repeat step(gateway) until it is true of each. Returns {URL: problem} of those where it fails, which are not asked
+    again, and of those where it is not true after `timeout` seconds: late(gateway)."""
+    waiting, problems = list(gateways), {}
     until = host.clock() + timeout
     while True:
-        waiting = []
-        for gateway in gateways:
-            mine = of(url, gateway.workers())
-            if mine and all(worker.ready for worker in mine):
-                continue
-            waiting.append(gateway)
-            if mine or dry:
-                continue  # on its way, or still leaving
-            if gateway.url not in added:
-                added[gateway.url] = gateway.add(url, engine_key)
-            elif added[gateway.url] and not gateway.knows(added[gateway.url]):
-                raise Refused(_not_taken(gateway, url, "gave it up"))
-        if dry or not waiting:
-            return bool(added) or bool(waiting)
-        if host.clock() >= until:
-            raise Refused(_not_taken(waiting[0], url, f"does not list it as ready after {timeout} s"))
+        for gateway in list(waiting):
+            try:
+                done = step(gateway)
+            except (CannotRead, Refused) as error:
+                done, problems[gateway.url] = True, str(error)
+            if done:
+                waiting.remove(gateway)
+        if not waiting or host.clock() >= until:
+            return {**problems, **{gateway.url: late(gateway) for gateway in waiting}}
         host.sleep(TICK)
+
+
+def _not_left(gateway, url, timeout):
+    return (
+        f"{url} was taken out of the gateway {gateway.url}, which still lists it {timeout} s later.\n"
+        "  next     look at the gateway's journal, and run again"
+    )
 
 
 def _not_taken(gateway, url, what):
@@ -275,6 +302,7 @@ class Engine:
         self.unit = f"sglang-{instance}.service"
         self.hold = Hold(state.directory)
         self.outer = None  # its URL for gateways, once it is known
+        self.served = False  # whether it got requests when it was about to be taken out
 
     def take_out(self, gateways, timeout, minimum, why, by_hand=False, port=None, dry=False):
         """Out of all gateways, noted as meant. Whether anything was done. An engine that nobody knows needs no more."""
@@ -282,23 +310,28 @@ class Engine:
         with self.hold.alone():
             held = self.hold.read()
             changed = held is None or (by_hand and not held["by_hand"])
+            self.served = _serves(gateways, self.outer) if gateways else held is None
             if self.outer:
                 insist_on_capacity(gateways, self.outer, minimum)
             if changed and not dry:
                 self.hold.set(self.host.now(), why, by_hand)
-            return bool(self.outer and leave(gateways, self.outer, self.host, timeout, dry)) or changed
+            return bool(self.outer and _whole(leave(gateways, self.outer, self.host, timeout, dry))) or changed
 
-    def take_in(self, gateways, timeout, by_hand=False, dry=False):
-        """Into all gateways, if the start that runs is proved. Whether anything was done; None if a person holds it out."""
-        self.outer = self.url()
-        self._insist_on_proof()
-        if gateways:
+    def take_in(self, gateways, timeout, by_hand=False, port=None, untouched=False, dry=False):
+        """Into all gateways, if the start that runs is proved. Whether anything was done; None if a person holds it out.
+
+        `untouched`: it was taken out a moment ago and nothing became of it, so it goes back without a proof.
+        """
+        self.outer = self.url(port)
+        if not untouched:
+            self._insist_on_proof()
+        if gateways and not untouched:
             insist_on_reachable(self.plan(), self.address)
         with self.hold.alone():
             held = self.hold.read()
             if held and held["by_hand"] and not by_hand:
                 return None
-            changed = join(gateways, self.outer, self.host, timeout, self.key(), dry)
+            changed = _whole(join(gateways, self.outer, self.host, timeout, self.key(), dry))
             if held and not dry:
                 self.hold.clear()
             return changed or bool(held)
@@ -343,6 +376,14 @@ class Engine:
         plan = self.plan()
         path = option_value(plan.argv, "--config") if plan else None
         return key_file.read(path) if path else None
+
+
+def _whole(done):
+    """Whether anything was done. Raises Refused where a gateway is left."""
+    changed, problems = done
+    if problems:
+        raise Refused("\n".join(problems))
+    return changed
 
 
 def gateways(urls, key_path=None):

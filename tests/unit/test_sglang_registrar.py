@@ -124,6 +124,50 @@ def test_a_gateway_that_is_away_is_an_alarm_and_is_asked_again(registrar):
     assert registrar.look() == Seen(proved=True, serving=True)
 
 
+def and_one_that_is_away(registrar):
+    """A dead gateway, asked before the living one."""
+    registrar.gateways.insert(0, FakeGateway(url="http://dead:8000"))
+    registrar.gateways[0].away = True
+
+
+def test_beside_a_gateway_that_is_away_a_new_start_leaves_and_comes_back_proved(registrar):
+    and_one_that_is_away(registrar)
+    registrar.gateway.listed[ME] = registrar.gateway._worker(ME)
+    registrar.host.invocations["i1"] = start_lines(PLAN)[:-1]
+    assert "http://dead:8000 does not answer" in registrar.look().problem
+    assert ready(registrar) == {OTHER}
+    registrar.host.invocations["i1"].append(READY_LINE)
+    seen = registrar.look()
+    assert (seen.proved, seen.serving) == (True, True) and "http://dead:8000 does not answer" in seen.problem
+    assert ready(registrar) == {ME, OTHER}
+
+
+def test_beside_a_gateway_that_is_away_one_that_forgot_its_engines_gets_them_again(registrar):
+    registrar.look()
+    and_one_that_is_away(registrar)
+    registrar.gateway.listed.clear()
+    assert registrar.look().serving
+    assert ready(registrar) == {ME}
+
+
+def test_with_all_gateways_away_it_is_proved_and_serves_nobody(registrar):
+    registrar.gateway.away = True
+    seen = registrar.look()
+    assert (seen.proved, seen.serving) == (True, False)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["the living one knows it", "the dead one alone may know it"])
+def test_beside_a_gateway_that_is_away_an_engine_that_stops_is_drained(registrar, known):
+    registrar.look()
+    and_one_that_is_away(registrar)
+    if not known:
+        del registrar.gateway.listed[ME]
+    registrar.host.get = lambda *_: {"loads": [{"num_running_reqs": 0, "num_waiting_reqs": 0}]}
+    registrar.end(stopping=True)
+    assert ready(registrar) == {OTHER}
+    assert "0 requests ended" in registrar.said[-2] and "http://dead:8000 does not answer" in registrar.said[-1]
+
+
 def test_where_nothing_was_ever_verified_it_waits_for_the_first_deployment(registrar, tmp_path):
     (tmp_path / "k26/verified.json").unlink()
     assert registrar.look() == Seen()

@@ -94,6 +94,22 @@ def test_where_nothing_was_ever_started_there_is_nothing_to_take_out(host, tmp_p
     assert gateway.asked == [] and engine.drain(300) == (None, 0)
 
 
+def test_a_gateway_that_is_away_keeps_it_at_no_other_one(host):
+    gateways = [FakeGateway(ME, OTHER, url=url) for url in ("http://a:8000", "http://b:8000")]
+    gateways[0].away = True
+    changed, problems = traffic.leave(gateways, ME, host, 60)
+    assert changed and problems == ["the gateway http://a:8000 does not answer: refused"]
+    assert gateways[1].asked == [f"remove {ME}"]
+
+
+def test_with_a_gateway_away_a_run_takes_nobody_out(engine):
+    gateways = [FakeGateway(ME, OTHER, url=url) for url in ("http://a:8000", "http://b:8000")]
+    gateways[1].away = True
+    with pytest.raises(CannotRead, match="http://b:8000 does not answer"):
+        engine.take_out(gateways, 60, 1, "a rollout")
+    assert gateways[0].asked == [] and engine.hold.read() is None and engine.served
+
+
 # ---- who must go on serving ----
 
 
@@ -207,6 +223,32 @@ def test_an_engine_that_only_its_own_host_reaches_is_refused_for_gateways_alone(
     with pytest.raises(traffic.Refused, match=r"(?s)host: declared 127.0.0.1 .* sglang_service_host=0.0.0.0"):
         engine.take_in([FakeGateway()], 60)
     engine.take_in([], 60)
+
+
+def test_a_gateway_that_is_away_keeps_it_from_no_other_one(engine):
+    gateways = [FakeGateway(OTHER, url=url) for url in ("http://a:8000", "http://b:8000")]
+    gateways[0].away = True
+    with pytest.raises(traffic.Refused, match="http://a:8000 does not answer"):
+        engine.take_in(gateways, 60)
+    assert gateways[1].listed[ME].ready
+
+
+def test_what_was_not_touched_goes_back_without_a_proof(host, tmp_path):
+    gateway = FakeGateway(ME, OTHER)
+    engine = traffic.Engine(host, State(str(tmp_path / "k26")), "k26", "10.0.0.1")
+    engine.take_out([gateway], 60, 1, "a rollout", port=30000)
+    assert engine.served
+    with pytest.raises(traffic.Refused, match="was not proved"):
+        engine.take_in([gateway], 60, port=30000)
+    assert engine.take_in([gateway], 60, port=30000, untouched=True)
+    assert gateway.listed[ME].ready and engine.hold.read() is None
+
+
+def test_what_another_balancer_serves_is_what_is_not_held_out(engine):
+    engine.take_out([], 60, 1, "a rollout")
+    assert engine.served
+    engine.take_out([], 60, 1, "a rollout")
+    assert not engine.served
 
 
 def test_a_worker_that_still_leaves_is_waited_for_and_added_again(engine):

@@ -66,6 +66,23 @@ options:
         description: Seconds that a drain may take.
         type: int
         default: 0
+      traffic_timeout:
+        description: Seconds that a balancer may take, of which engines leave one after the other.
+        type: int
+        default: 0
+      lease_host:
+        description: Host of the fleet's lease.
+        type: str
+        default: ""
+      analysis:
+        description: What is compared at the end of each soak, C(checks) of the module C(rollout_soak).
+        type: list
+        elements: dict
+        default: []
+      prometheus:
+        description: URL of the Prometheus that an analysis with a C(query) asks.
+        type: str
+        default: ""
 attributes:
   check_mode:
     support: full
@@ -98,7 +115,7 @@ text:
 
 import time
 
-from ansible.module_utils import rollout
+from ansible.module_utils import rollout, rollout_analysis
 from ansible.module_utils.basic import AnsibleModule
 
 POLICY = {
@@ -111,6 +128,10 @@ POLICY = {
     "fleet": {"type": "int", "default": 0},
     "forks": {"type": "int", "default": 25},
     "drain_timeout": {"type": "int", "default": 0},
+    "traffic_timeout": {"type": "int", "default": 0},
+    "lease_host": {"type": "str", "default": ""},
+    "analysis": rollout_analysis.CHECKS,
+    "prometheus": {"type": "str", "default": ""},
 }
 
 

@@ -7,13 +7,17 @@ DOCUMENTATION = r"""
 module: rollout_soak
 short_description: Watch a start under traffic, and analyse it
 description:
-  - Fails if the start does not live to the end of O(seconds), or does not answer then.
+  - Fails if O(start) does not live to the end of O(seconds), or does not answer then.
   - Each of O(checks) has one of three outcomes. C(pass); C(fail), and the module fails; C(inconclusive), where the number
     lies between the bounds or rests on too few requests, and the module ends well with RV(outcome) saying so.
 options:
   unit:
     description: The unit.
     type: str
+    required: true
+  start:
+    description: Its start that was proved, RV(sglang_startup#module:start).
+    type: dict
     required: true
   url:
     description: Where its engine answers, seen from this host.
@@ -84,6 +88,7 @@ EXAMPLES = r"""
 - name: Watch it for five minutes
   rollout_soak:
     unit: sglang-k26.service
+    start: "{{ proved.start }}"
     url: http://127.0.0.1:30000
     peers: ["http://192.0.2.12:30000"]
     seconds: 300
@@ -117,34 +122,17 @@ from ansible.module_utils.sglang_host import CannotRead, Host
 LOOK = 2  # seconds between two looks at the start
 ANSWER = 60  # seconds for /health, which waits behind a long prefill
 
-NUMBERS = ("at_least", "fail_below", "at_most", "fail_above")
-CHECK = {
-    "name": {"type": "str", "required": True},
-    "metric": {"type": "str"},
-    "per": {"type": "str"},
-    "query": {"type": "str"},
-    "samples": {"type": "int", "default": 20},
-    "against": {"type": "str", "choices": ["old", "nothing"], "default": "old"},
-    **{name: {"type": "float"} for name in NUMBERS},
-}
-
 
 def main():
     module = AnsibleModule(
         {
             "unit": {"type": "str", "required": True},
+            "start": {"type": "dict", "required": True},
             "url": {"type": "str", "required": True},
             "peers": {"type": "list", "elements": "str", "default": []},
             "prometheus": {"type": "str"},
             "seconds": {"type": "int", "default": 0},
-            "checks": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": CHECK,
-                "mutually_exclusive": [("metric", "query")],
-                "required_one_of": [("metric", "query"), ("at_least", "at_most")],
-            },
+            "checks": analysis.CHECKS,
         },
         supports_check_mode=True,
     )
@@ -171,11 +159,10 @@ class Wrong(Exception):
 
 
 def watch(host, params):
-    """Raises Wrong if the start ends, or does not answer at the end."""
-    start = identity(host, params["unit"])
+    """Raises Wrong if the start that was proved ends, or does not answer at the end."""
+    start = params["start"]["invocation"], params["start"]["pid"]
     until = host.clock() + params["seconds"]
-    while host.clock() < until:
-        host.sleep(max(0, min(LOOK, until - host.clock())))
+    while True:
         now = identity(host, params["unit"])
         if now != start:
             raise Wrong(
@@ -183,6 +170,9 @@ def watch(host, params):
                 f"(invocation {start[0][:8]} was followed by {now[0][:8] or 'none'})\n"
                 f"  next     journalctl _SYSTEMD_INVOCATION_ID={start[0]} on the host"
             )
+        if host.clock() >= until:
+            break
+        host.sleep(max(0, min(LOOK, until - host.clock())))
     try:
         fetch(params["url"] + "/health", ANSWER)
     except CannotRead as error:

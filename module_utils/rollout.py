@@ -34,6 +34,16 @@ def check(policy):
     for name in ("failures_allowed", "soak", "deadline"):
         if policy[name] < 0:
             problems.append(f"rollout_{name}: declared {policy[name]}, which is below 0")
+    if not re.fullmatch(r"\d+|(?:100|\d{1,2})%", policy["serving_minimum"]):
+        problems.append(
+            f"traffic_minimum_serving: declared {policy['serving_minimum']!r}, which is no number of hosts and no 0% to 100%"
+        )
+    asked = [check["name"] for check in policy["analysis"] if check["query"]]
+    if asked and not re.match(r"https?://.", policy["prometheus"]):
+        problems.append(
+            f"rollout_prometheus: declared {policy['prometheus']!r}, which is no URL, and rollout_analysis asks it for "
+            f"{', '.join(asked)}"
+        )
     if problems:
         raise Refused(problems)
 
@@ -50,10 +60,11 @@ def make(order, hosts, policy):
     lost = [name for name in order if name not in alive]
     hosts = [alive.get(name, {"name": name, "instances": []}) for name in order]
     if len(lost) > policy["failures_allowed"]:
+        lease = f" -e rollout_lease_host={next(iter(alive), '')}" if policy["lease_host"] in lost else ""
         raise Refused(
             [
                 f"{', '.join(lost)}: failed or unreachable before the rollout began, and rollout_failures_allowed is "
-                f"{policy['failures_allowed']}. Next: mend it, or leave it out with --limit 'all,!{lost[0]}'"
+                f"{policy['failures_allowed']}. Next: mend it, or leave it out with --limit 'all,!{lost[0]}'{lease}"
             ]
         )
     slices = batches(hosts, policy, most_at_once(len(lost), policy))
@@ -69,7 +80,7 @@ def make(order, hosts, policy):
         for number, batch in enumerate(slices, 1)
         for host in batch
     ]
-    ranges = [batch_range([h for h in told if h["batch"] == number], policy) for number in range(1, len(slices) + 1)]
+    ranges = [batch_range(batch, pool, policy) for batch in slices]
     return {
         "id": identity(hosts),
         "hosts": told,
@@ -78,8 +89,8 @@ def make(order, hosts, policy):
         "seconds": total(ranges),
         "recorded": {"loads": len(pool), "cold": sum(load["cold"] for load in pool)},
         "lost": lost,
-        "longest": longest(hosts, policy),
-        "policy": policy,
+        "longest": max((longest(batch, policy) for batch in slices), default=0),
+        "policy": {**policy, "analysis": [check["name"] for check in policy["analysis"]]},
     }
 
 
@@ -138,22 +149,24 @@ def load_range(host, pool):
     return [round(low), round(high)]
 
 
-def batch_range(hosts, policy):
-    """[low, high] seconds of one batch, which lasts as long as its slowest host."""
-    away = [host["seconds"] for host in hosts if host["restart"]]
+def batch_range(hosts, pool, policy):
+    """[low, high] seconds of one batch, as long as its slowest host; the instances of a host take their turns."""
+    away = [host for host in hosts if restarts(host)]
     if not away:
         return [0, STEP[1]]
-    soak = policy["soak"]
-    return [
-        max(low for low, _ in away) + soak + STEP[0],
-        max(high for _, high in away) + soak + STEP[1] + policy["drain_timeout"],
-    ]
+    low, high = (max(bounds) for bounds in zip(*(load_range(host, pool) for host in away)))
+    soak = policy["soak"] * max(sum(instance["restart"] for instance in host["instances"]) for host in away)
+    drain = policy["drain_timeout"] * max(len(host["instances"]) for host in away)
+    return [low + soak + STEP[0], high + soak + STEP[1] + drain]
 
 
 def longest(hosts, policy):
-    """Seconds: a drain, a start that uses up its time, and another one that goes back."""
+    """Seconds of a batch: its hosts leave one after the other, are drained, and start until their time is over; all that
+    again to go back. The instances of a host take their turns, in a soak too."""
+    most = max((len(host["instances"]) for host in hosts), default=0)
     start = max((sum(i["timeout"] for i in host["instances"]) for host in hosts), default=0)
-    return 2 * (start + policy["drain_timeout"] + STEP[1]) + policy["soak"]
+    leaving = policy["traffic_timeout"] * sum(len(host["instances"]) for host in hosts if restarts(host))
+    return 2 * (leaving + most * policy["drain_timeout"] + start + STEP[1]) + most * policy["soak"]
 
 
 def total(ranges):

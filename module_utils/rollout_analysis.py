@@ -11,6 +11,23 @@ import statistics
 
 PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
 REQUESTS = "sglang:num_requests_total"
+NUMBERS = ("at_least", "fail_below", "at_most", "fail_above")
+CHECKS = {  # as an option of a module
+    "type": "list",
+    "elements": "dict",
+    "default": [],
+    "options": {
+        "name": {"type": "str", "required": True},
+        "metric": {"type": "str"},
+        "per": {"type": "str"},
+        "query": {"type": "str"},
+        "samples": {"type": "int", "default": 20},
+        "against": {"type": "str", "choices": ["old", "nothing"], "default": "old"},
+        **{name: {"type": "float"} for name in NUMBERS},
+    },
+    "mutually_exclusive": [("metric", "query")],
+    "required_one_of": [("metric", "query"), ("at_least", "at_most")],
+}
 LINE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{.*\})? (\S+)(?: \d+)?\Z")  # of Prometheus' text format
 
 

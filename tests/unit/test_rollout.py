@@ -8,6 +8,7 @@ from ansible.module_utils import rollout
 POLICY = {
     "batches": ["1", "25%", "100%"], "failures_allowed": 0, "soak": 0, "deadline": 0, "approval": "none",
     "serving_minimum": "0", "fleet": 8, "forks": 25, "drain_timeout": 0,
+    "traffic_timeout": 0, "lease_host": "gpu1", "analysis": [], "prometheus": "",
 }  # fmt: skip
 
 
@@ -84,6 +85,31 @@ def test_a_host_that_was_lost_before_counts_as_failed():
     assert (made["sizes"], made["lost"]) == ([2, 1], ["gpu3"])
 
 
+def test_without_the_host_of_the_lease_another_is_named_that_is_alive():
+    with pytest.raises(rollout.Refused, match=r"--limit 'all,!gpu0' -e rollout_lease_host=gpu1$"):
+        plan(fleet("RR"), order=["gpu0", "gpu1", "gpu2"], lease_host="gpu0")
+
+
+@pytest.mark.parametrize("minimum", ["abc", "101%", "-1", "1.5", ""])
+def test_a_number_that_must_serve_and_is_none_is_refused(minimum):
+    with pytest.raises(rollout.Refused, match=f"traffic_minimum_serving: declared '{minimum}'"):
+        plan(fleet("RR"), serving_minimum=minimum)
+
+
+@pytest.mark.parametrize("prometheus", ["", "prometheus:9090"])
+def test_an_analysis_that_asks_a_prometheus_needs_its_url(prometheus):
+    query = [{"name": "errors", "query": "up"}]
+    with pytest.raises(rollout.Refused, match=f"rollout_prometheus: declared '{prometheus}'.*for errors"):
+        plan(fleet("RR"), analysis=query, prometheus=prometheus)
+    plan(fleet("RR"), analysis=query, prometheus="http://192.0.2.1:9090")
+
+
+def test_a_lease_outlives_a_batch_whose_hosts_leave_one_by_one_and_whose_instances_soak_in_turn():
+    two = [{**one, "instances": 2 * one["instances"]} for one in fleet("RRs")]
+    made = plan(two, batches=["2"], soak=600, drain_timeout=300, traffic_timeout=60)
+    assert made["longest"] == 2 * (4 * 60 + 2 * 300 + 2 * 1800 + rollout.STEP[1]) + 2 * 600
+
+
 def test_the_range_is_that_of_the_recorded_loads():
     made = plan([host("gpu1", loads=(270, 280, 900)), host("gpu2", loads=(300, 310, 320))], batches=["1"])
     low, high = rollout.STEP
@@ -107,6 +133,13 @@ def test_a_batch_lasts_as_long_as_its_slowest_host_and_its_soak():
     low, high = rollout.STEP
     made = plan(hosts, batches=["2"], soak=60, drain_timeout=300)
     assert made["seconds"] == [200 + 60 + low, 200 + 60 + high + 300]
+
+
+def test_instances_of_a_host_are_drained_and_soak_one_after_the_other():
+    one = host("gpu1", loads=(100, 100, 100))
+    low, high = rollout.STEP
+    made = plan([{**one, "instances": 2 * one["instances"]}], soak=60, drain_timeout=300)
+    assert made["seconds"] == [2 * (100 + 60) + low, 2 * (100 + 60 + 300) + high]
 
 
 def test_the_text_groups_hosts_by_reason_and_says_what_a_bad_setting_costs():

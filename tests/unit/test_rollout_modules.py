@@ -53,6 +53,7 @@ def prompts(host, monkeypatch, capsys):
 def soak(host, monkeypatch, capsys):
     """`soak.says`: {url: the texts that it answers, the last one again and again}."""
     says = {}
+    proved = {"invocation": host.running.invocation_id, "pid": host.running.main_pid}
 
     def fetch(url, _timeout):
         texts = says.get(url)
@@ -63,7 +64,7 @@ def soak(host, monkeypatch, capsys):
     run = running("rollout_soak", host, monkeypatch, capsys, fetch=fetch)
 
     def soaked(**arguments):
-        return run(unit=PLAN.unit, url=URL, **arguments)
+        return run(unit=PLAN.unit, start=proved, url=URL, **arguments)
 
     soaked.says = says
     says[f"{URL}/health"] = [""]
@@ -112,10 +113,32 @@ def test_a_start_that_another_follows_has_failed(host, soak):
     assert "its start did not live through a soak of 30 s" in result["msg"] and "followed by i2222222" in result["msg"]
 
 
+def test_a_start_that_was_followed_before_its_soak_began_has_failed(host, soak):
+    host.running = replace(host.running, invocation_id="i2222222", main_pid=99)
+    result = soak()
+    assert result["failed"] and result["outcome"] == "fail" and "followed by i2222222" in result["msg"]
+
+
 def test_a_start_that_does_not_answer_at_the_end_has_failed(soak):
     del soak.says[f"{URL}/health"]
     result = soak()
     assert result["failed"] and result["outcome"] == "fail" and "does not answer any more" in result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        ({"name": "errors", "at_most": 0.1}, "one of the following is required: metric, query"),
+        ({"name": "errors", "metric": "m"}, "one of the following is required: at_least, at_most"),
+        ({"name": "errors", "metric": "m", "at_most": "few"}, "at_most"),
+        ({"name": "errors", "query": "up", "at_most": 0.1}, "rollout_prometheus: declared ''"),
+    ],
+)
+def test_an_analysis_that_cannot_be_made_is_refused_with_the_policy(capsys, check, said):
+    with patch_module_args({"policy": {"batches": ["1"], "analysis": [check]}}), pytest.raises(SystemExit):
+        load("rollout_plan").main()
+    result = json.loads(capsys.readouterr().out)
+    assert result["failed"] and said in result["msg"]
 
 
 def metrics(requests, accepted):

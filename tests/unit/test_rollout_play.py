@@ -21,7 +21,9 @@ import pytest
 from conftest import ROOT
 
 STAND_INS = Path(__file__).with_name("rollout")
-FAILS, GOES_BACK, DIES, CANNOT = ({"fate": fate} for fate in ("fails", "goes back", "dies", "cannot be prepared"))
+FAILS, GOES_BACK, DIES, CANNOT, WRONG = (
+    {"fate": fate} for fate in ("fails", "goes back", "dies", "cannot be prepared", "is wrong")
+)
 STAYS = {"restart": False}
 
 
@@ -128,6 +130,16 @@ def test_a_canary_that_fails_is_the_only_host_touched_and_serves_again(fleet):
     assert "stands gpu2, gpu3 not reached, as before; the same command goes on from here" in run.said
 
 
+def test_the_cause_of_a_loop_that_failed_is_what_its_items_say(fleet):
+    run = fleet(GOES_BACK, {})
+    assert re.search(r"rollout_outcome:\s+cause: .?window: declared 2048", run.output), run.output
+
+
+def test_what_was_found_wrong_with_nothing_to_go_back_to_takes_no_traffic(fleet):
+    run = fleet(WRONG, {})
+    assert (run.status, run.deeds, run.outcome("gpu1")) == (2, ["restarts gpu1"], "failed")
+
+
 def test_the_others_of_a_batch_finish_and_the_next_batch_is_not_touched(fleet):
     run = fleet({}, GOES_BACK, {}, {}, rollout_batches=[1, 2])
     assert run.status == 2
@@ -143,11 +155,13 @@ def test_a_failure_that_is_allowed_lets_it_go_on_and_the_run_fails_all_the_same(
     assert "then was not taken into traffic" in run.said
 
 
-def test_where_a_whole_batch_fails_it_ends_whatever_is_allowed(fleet):
+def test_where_a_whole_batch_fails_it_ends_whatever_is_allowed(fleet, tmp_path):
     run = fleet({}, GOES_BACK, GOES_BACK, {}, rollout_batches=[1, 2], rollout_failures_allowed=4)
     assert run.status == 2
     assert run.deeds.count("admits gpu2") == run.deeds.count("admits gpu3") == 1
     assert "restarts gpu4" not in run.deeds
+    assert "rollout ends: 2 failed, 4 allowed and never a whole batch stands gpu4 not reached" in run.said
+    assert not (tmp_path / "fleet.json").exists()
 
 
 def test_a_host_that_dies_in_its_turn_ends_the_rollout_when_its_batch_is_done(fleet):
@@ -179,14 +193,15 @@ def test_an_approval_that_nobody_can_give_fails_and_one_that_names_the_plan_pass
     assert fleet({}, {}, rollout_approval="plan", rollout_approved=refused.plan).status == 0
 
 
-def test_a_person_who_types_another_word_than_the_plans_name_ends_it_after_the_canary(fleet):
+def test_a_person_who_types_another_word_than_the_plans_name_ends_it_after_the_canary(fleet, tmp_path):
     run = fleet({}, {}, rollout_approval="canary", answer="yes")
     assert run.status == 2
     assert run.deeds == ["restarts gpu1", "admits gpu1"]
     assert f"not approved: rollout {run.plan}, the canary is proved, 1 hosts to go" in run.said
+    assert not (tmp_path / "fleet.json").exists()
 
 
-def test_numbers_that_are_worse_take_the_host_back_and_those_that_do_not_tell_stop_and_keep(fleet):
+def test_numbers_that_are_worse_take_the_host_back_and_those_that_do_not_tell_stop_and_keep(fleet, tmp_path):
     worse = fleet({"port": 31000}, {}, rollout_soak=1)
     assert worse.status == 2
     assert worse.deeds == ["restarts gpu1", "admits gpu1", "rejects gpu1", "admits gpu1"]
@@ -198,6 +213,7 @@ def test_numbers_that_are_worse_take_the_host_back_and_those_that_do_not_tell_st
     assert unsure.deeds == ["restarts gpu1", "admits gpu1"]
     assert unsure.outcome("gpu1") == "proved"
     assert "gpu1: inconclusive: acceptance length: 2, 3 on hosts not yet changed (http://gpu2:32000)" in unsure.said
+    assert not (tmp_path / "fleet.json").exists()
 
 
 def test_a_second_rollout_is_refused_with_who_holds_the_fleet(fleet, tmp_path):

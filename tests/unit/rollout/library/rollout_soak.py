@@ -9,7 +9,7 @@ OUTCOMES = {"31000": "fail", "32000": "inconclusive"}
 
 
 def main():
-    names = ("unit", "url", "peers", "prometheus", "seconds", "checks")
+    names = ("unit", "start", "url", "peers", "prometheus", "seconds", "checks")
     module = AnsibleModule({name: {"type": "raw"} for name in names})
     outcome = OUTCOMES.get(module.params["url"].rpartition(":")[2], "pass")
     says = [f"{outcome}: acceptance length: 2, 3 on hosts not yet changed ({', '.join(module.params['peers'])})"]

@@ -79,7 +79,9 @@ facts:
           type: list
           elements: str
         parameters:
-          description: "The parameters in effect of each of them, as texts: V({nvidia_uvm: {uvm_disable_hmm: 'Y'}})."
+          description: >-
+            The parameters in effect of each of them, as texts: V({nvidia_uvm: {uvm_disable_hmm: 'Y'}}); those of nvidia that
+            sysfs does not show as /proc/driver/nvidia/params has them.
           type: dict
         dkms:
           description: >-

@@ -78,9 +78,10 @@ import os
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gpu_host import packages
+from ansible.module_utils.gpu_host import apt_source, packages
 
 RUNFILE = Path("/usr/bin/nvidia-uninstall")  # left by NVIDIA's .run installer, and by nothing else
+SOURCE = Path("/etc/apt/sources.list.d/nvidia-cuda.sources")  # as the role declared it last, perhaps at another mirror
 
 
 def check_sources(module, installed, uri):
@@ -90,8 +91,9 @@ def check_sources(module, installed, uri):
     names = sorted(name for name in installed if "nvidia" in name or name.startswith("libcuda"))
     if not names:
         return
+    before = apt_source.uri_of(SOURCE.read_text("utf-8")) if SOURCE.exists() else ""
     _, listing, _ = module.run_command(["apt-cache", "madison", *names], environ_update={"LC_ALL": "C"})
-    mixed = packages.from_elsewhere(installed, listing, uri)
+    mixed = packages.from_elsewhere(installed, listing, [uri, before])
     if mixed:
         named = ", ".join(f"{name} {installed[name]} from {source}" for name, source in mixed.items())
         raise packages.Refused(

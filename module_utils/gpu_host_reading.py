@@ -26,14 +26,17 @@ def run(argv, timeout=30):
     """(status, stdout, stderr) of a program in the C locale; None where it is not installed or did not end in time."""
     environment = {**os.environ, "LC_ALL": "C", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/bin:/bin"}
     try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=timeout, errors="replace"
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, errors="replace"
         )
     except FileNotFoundError:
         return None
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
+        process.kill()  # and not waited for: one that hangs in the driver (state D) may never end
         return 124, "", f"no answer in {timeout} s"
-    return done.returncode, done.stdout, done.stderr
+    return process.returncode, stdout, stderr
 
 
 def read(root="/", run=run):
@@ -65,9 +68,7 @@ class _Reader:
             "kernel_log": self.kernel_log(),
             "packages": self.packages(),
             "pins": self.pins(),
-            "governors": sorted(
-                {self.text(path) for path in self.glob("sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")}
-            ),
+            "governors": self.governors(),
             "disk": self.disk(),
             "unknown": self.unknown,
         }
@@ -213,7 +214,10 @@ class _Reader:
 
     def parameters(self, module):
         paths = self.glob(f"sys/module/{module}/parameters/*")
-        return {path.rsplit("/", 1)[1]: self.text(path) for path in paths}
+        shown = {path.rsplit("/", 1)[1]: self.text(path) for path in paths}
+        if module == "nvidia":
+            shown.update(driver.parse_proc_params(self.text("proc/driver/nvidia/params") or ""))
+        return shown
 
     def secure_boot(self):
         return {"state": self.secure_boot_state(), "dkms_key": self.dkms_key()}
@@ -222,10 +226,13 @@ class _Reader:
         if not self.path(EFI).is_dir():
             return "none"
         answer = self.run(("mokutil", "--sb-state"))
-        if answer:
-            return driver.parse_sb_state(answer[1] + answer[2])
+        state = driver.parse_sb_state(answer[1] + answer[2]) if answer else UNKNOWN
+        if state != UNKNOWN:
+            return state
         value = driver.parse_efi_boolean(self.bytes(SECURE_BOOT) or b"")
-        return UNKNOWN if value is None else "enabled" if value else "disabled"
+        if value is None:
+            return self.cannot("secure_boot", f"neither mokutil nor /{SECURE_BOOT} says it")
+        return "enabled" if value else "disabled"
 
     def dkms_key(self):
         """enrolled or not enrolled; None where DKMS has made no key yet."""
@@ -250,6 +257,8 @@ class _Reader:
         if journal and (journal[0] == 0 or not journal[2].strip()) and os.geteuid() == 0:
             records += kernel_log.parse_journal(journal[1].splitlines())
             sources.append("journal")
+        elif journal and os.geteuid() == 0:
+            self.cannot("journal", f"journalctl: {' '.join(journal[2].split())}")
         if not sources:
             self.cannot("kernel_log", f"/dev/kmsg and the journal: {NEEDS_ROOT}, or there is neither")
         return {"sources": sources, **kernel_log.read(records)}
@@ -283,6 +292,10 @@ class _Reader:
     def pins(self):
         paths = [*self.glob("etc/apt/preferences"), *self.glob("etc/apt/preferences.d/*")]
         return [{"file": f"/{path}", **pin} for path in paths for pin in system.parse_preferences(self.text(path) or "")]
+
+    def governors(self):
+        """Those in effect; a processor that is offline has none."""
+        return sorted({*map(self.text, self.glob("sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"))} - {None})
 
     def disk(self):
         """Free MiB of each file system that drivers, kernels, models and logs go to, by mount."""

@@ -75,6 +75,12 @@ def key_of(text):
     return "\n".join("" if line == " ." else line[1:] for line in lines.splitlines())
 
 
+def uri_of(text):
+    """The repository of such a file, or an empty text."""
+    found = re.search(r"^URIs: (\S+)$", text, re.M)
+    return found[1] if found else ""
+
+
 def is_as_declared(text, uri, fingerprint):
     """Whether this file is what render() makes of the declared repository, with the declared key."""
     key = key_of(text)
@@ -87,7 +93,13 @@ def is_as_declared(text, uri, fingerprint):
 
 def names_source(text, uri):
     """Whether a file of apt sources, of either format, has this repository in force."""
-    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    stanzas = re.split(r"\n\s*\n", text)
+    enabled = (
+        stanza
+        for stanza in stanzas
+        if not re.search(r"^Enabled: *(no|false|without|off|disable|0)\s*$", stanza, re.M | re.I)
+    )
+    lines = (line for stanza in enabled for line in stanza.splitlines() if not line.lstrip().startswith("#"))
     return any(re.search(rf"(^|\s){re.escape(uri.rstrip('/'))}/?(\s|$)", line) for line in lines)
 
 

@@ -23,6 +23,11 @@ def parse_proc_version(text):
     return {"version": found[1], "open": "Open Kernel Module" in text} if found else None
 
 
+def parse_proc_params(text):
+    """{NVreg_…: value} of /proc/driver/nvidia/params ("EnableMSI: 1"): sysfs does not show these parameters of nvidia."""
+    return {f"NVreg_{name}": value.strip('"') for name, value in re.findall(r"^(\w+): *(.*?) *$", text, re.M)}
+
+
 def parse_modinfo(text):
     """{version, open, licence, file, signer} of `modinfo nvidia`; None if it shows no version."""
     fields = {}

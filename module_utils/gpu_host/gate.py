@@ -6,11 +6,13 @@ Pure: `facts` as gpu_host_facts returns them, `Declared`, and the cards that wer
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
 from typing import Any, NamedTuple
 
 from . import pci
+from .driver import MODULES
 
 CRITICAL, WARNING = "critical", "warning"
 UNKNOWN = "unknown"
@@ -55,6 +57,7 @@ FINDINGS = {
 XIDS = {
     8: (WARNING, "the card's watchdog ended a task"),
     48: (CRITICAL, "uncorrectable memory error"),
+    62: (CRITICAL, "one of its microcontrollers halted"),
     63: (WARNING, "a memory row waits to be replaced"),
     64: (CRITICAL, "a memory row could not be replaced"),
     79: (CRITICAL, "fallen off the bus"),
@@ -63,6 +66,8 @@ XIDS = {
     109: (WARNING, "a context switch timed out"),
     119: (CRITICAL, "its firmware (GSP) does not answer"),
     120: (CRITICAL, "its firmware (GSP) failed"),
+    140: (CRITICAL, "unrecovered memory error"),
+    143: (CRITICAL, "could not be initialised"),
     154: (CRITICAL, "asks for recovery"),
 }
 SMI = "nvidia-smi -q -x"
@@ -300,13 +305,18 @@ def _boot(facts, declared, known):
         hint = f"{PROVISION} writes them and reboots"
         found = f"without {' '.join(missing)}"
         yield Finding("kernel_parameters", CRITICAL, " ".join(declared.kernel_parameters), found, "/proc/cmdline", hint)
-    for module, options in declared.modprobe_options.items():
-        effective = facts["driver"]["parameters"].get(module)
-        for option, value in options.items() if effective is not None else ():
-            if option in effective and not same_value(effective[option], value):
-                place = f"/sys/module/{module}/parameters/{option}"
-                hint = f"{PROVISION} writes it and reboots: a loaded module keeps its options"
-                yield Finding("module_options", CRITICAL, f"{module} {option}={value}", effective[option], place, hint)
+    for module, option, value, effective in module_options(facts, declared.modprobe_options):
+        wanted = f"{module} {option}={value}"
+        hidden = module == "nvidia" and option.startswith("NVreg_")
+        place = "/proc/driver/nvidia/params" if hidden else f"/sys/module/{module}/parameters/{option}"
+        if effective is None:
+            hint = (
+                f"modinfo -p {module} on the host, for how it is spelt; where it is right and the kernel hides it, waive it"
+            )
+            yield Finding("module_options", WARNING, wanted, "not shown by the kernel", place, hint)
+        elif not same_value(effective, value):
+            hint = f"{PROVISION} writes it and reboots: a loaded module keeps its options"
+            yield Finding("module_options", CRITICAL, wanted, effective, place, hint)
 
 
 def _driver(facts, declared, known):
@@ -335,14 +345,17 @@ def _driver(facts, declared, known):
         yield Finding("driver_mismatch", CRITICAL, "one version", found, "/proc/driver, modinfo, libnvidia-ml.so", hint)
     if "nvidia" in driver["modules"] and "nvidia_uvm" not in driver["modules"]:
         hint = f"modprobe nvidia-uvm on the host; {PROVISION} loads it at boot"
-        yield Finding("uvm", WARNING, "nvidia_uvm loaded", "not loaded", "/sys/module", hint)
-    if on_disk:
+        # its declared options cannot be proved then
+        severity = CRITICAL if "nvidia_uvm" in map(underscored, declared.modprobe_options) else WARNING
+        yield Finding("uvm", severity, "nvidia_uvm loaded", "not loaded", "/sys/module", hint)
+    if (on_disk or loaded) and f"module of {kernels['newest']}" not in facts["unknown"]:
         yield from _next_boot(facts, kernels["newest"])
     yield from secure_boot(facts)
 
 
 def _next_boot(facts, newest):
     driver, module = facts["driver"], facts["driver"]["next_boot"]
+    now = driver["on_disk"] or driver["loaded"]
     if newest not in facts["kernels"]["headers"]:
         # A module that was built while there were headers serves until the driver or the kernel changes.
         found = f"none of {newest}, so " + (
@@ -358,8 +371,8 @@ def _next_boot(facts, newest):
         found = f"no nvidia module for {newest}" + (f"; dkms status: {states[-1]}" if states else "")
         hint = f"dkms autoinstall -k {newest} on the host and read its make.log, or {PROVISION}"
         yield Finding("next_boot", CRITICAL, "a module", found, f"/lib/modules/{newest}", hint)
-    elif module["version"] != driver["on_disk"]["version"]:
-        found = f"{module['version']} for {newest}, {driver['on_disk']['version']} for {facts['kernels']['running']}"
+    elif module["version"] != now["version"]:
+        found = f"{module['version']} for {newest}, {now['version']} for {facts['kernels']['running']}"
         yield Finding("next_boot", CRITICAL, "one version", found, f"modinfo: {module['file']}", PROVISION)
 
 
@@ -438,6 +451,7 @@ def _memory(facts, declared, known):
         here = [process for process in facts["processes"] if process["gpu"] == gpu["address"]]
         own = [process for process in here if is_own(process, declared.service_units)]
         others = [process for process in here if process not in own]
+        unheld = used - sum(used if process["memory_mib"] is None else process["memory_mib"] for process in here)
         if sum(process["memory_mib"] or 0 for process in others) > declared.memory_mib or (others and not own):
             found = "; ".join(f"{name_of(process)} holds {process['memory_mib'] or 'some'} MiB" for process in others)
             stop = [
@@ -445,8 +459,8 @@ def _memory(facts, declared, known):
                 for p in others
             ]
             hint = f"{'; '.join(dict.fromkeys(stop))} on the host; or, if it is a service of yours: gpu_host_service_units"
-        elif not here:
-            found = f"{used} MiB held by no process: left over from one that was killed"
+        elif unheld > declared.memory_mib:
+            found = f"{unheld} MiB held by no process: left over from one that was killed"
             hint = f"nvidia-smi --gpu-reset -i {gpu['smi']['uuid']} with nothing running on it; if that is refused, a reboot"
         else:
             continue
@@ -468,11 +482,40 @@ def _by_value(gpus, value) -> Iterator[tuple[Any, list[str]]]:
     return iter(groups.items())
 
 
+def module_options(facts: dict, declared: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, Any, str | None]]:
+    """(module, option, declared value, value in effect) of each option; None where the kernel shows no such option.
+
+    The kernel takes - for _. A module of the driver that is not loaded has no options yet, and is left out.
+    """
+    for module, options in declared.items():
+        module = underscored(module)
+        if module in MODULES and module not in facts["driver"]["modules"]:
+            continue
+        shown = facts["driver"]["parameters"].get(module, {})
+        for option, value in options.items():
+            yield module, underscored(option), value, shown.get(underscored(option))
+
+
+def underscored(name: str) -> str:
+    return name.replace("-", "_")
+
+
 def same_value(effective: str, declared: Any) -> bool:
-    """Whether a module's parameter has the declared value: the kernel shows a flag that was set to 1 as Y."""
-    flags = {"1": "Y", "0": "N", "true": "Y", "false": "N", "y": "Y", "n": "N"}
-    wanted, found = str(declared).lower(), effective.lower()
-    return wanted == found or flags.get(wanted, wanted) == flags.get(found, found)
+    """Whether a module's parameter has the declared value.
+
+    The kernel shows a flag that was set to 1 as Y, and reads numbers as C does: 0x10 and 020 are 16, -1 is 4294967295.
+    """
+    return _value(effective) == _value(str(declared))
+
+
+def _value(text):
+    text = {"y": "1", "true": "1", "n": "0", "false": "0"}.get(text.lower(), text.lower())
+    number = re.fullmatch(r"(-?)(?:0x([0-9a-f]+)|0([0-7]+)|(\d+))", text)
+    if not number:
+        return text
+    sign, hexadecimal, octal, decimal = number.groups()
+    size = int(hexadecimal, 16) if hexadecimal else int(octal, 8) if octal else int(decimal)
+    return (-size if sign else size) % 2**32
 
 
 # ---- waivers ----

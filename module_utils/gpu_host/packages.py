@@ -180,8 +180,8 @@ def choose(names, declared, found, offered):
 def from_elsewhere(installed, listing, ours):
     """Driver packages whose installed version another source offers and ours does not: {name: URI}.
 
-    `listing`: what `apt-cache madison` prints; `ours`: URI of the declared repository. The container toolkit and CUDA's
-    own packages may come from anywhere: their versions are no driver's.
+    `listing`: what `apt-cache madison` prints; `ours`: URIs of the declared repository, now and before. The container
+    toolkit and CUDA's own packages may come from anywhere: their versions are no driver's.
     """
     sources = {}
     for line in listing.splitlines():
@@ -189,5 +189,5 @@ def from_elsewhere(installed, listing, ours):
         of_driver = re.match(r"\d{3}\.\d", upstream(version)) or name.startswith("linux-modules-nvidia-")
         if of_driver and installed.get(name) == version:
             sources.setdefault(name, set()).add(source.split()[0].rstrip("/"))
-    ours = ours.rstrip("/")
-    return {name: sorted(found)[0] for name, found in sources.items() if ours not in found}
+    ours = {uri.rstrip("/") for uri in ours}
+    return {name: sorted(found)[0] for name, found in sources.items() if ours.isdisjoint(found)}

@@ -6,7 +6,7 @@ declared version is compared with the loaded one.
 
 from __future__ import annotations
 
-from .gate import same_value, secure_boot
+from .gate import module_options, same_value, secure_boot
 
 RECORD = "/var/lib/gpu-host/rebooted.json"  # for what the host was rebooted last
 
@@ -30,11 +30,9 @@ def reasons(facts, version, parameters=(), options=None):
     missing = [word for word in parameters if word not in facts["boot"]["parameters"]]
     if missing:
         found.append(f"the kernel was started without {' '.join(missing)}")
-    for module, wanted in (options or {}).items():
-        in_effect = driver["parameters"].get(module, {})
-        for name, value in wanted.items():
-            if name in in_effect and not same_value(in_effect[name], value):
-                found.append(f"the module {module} runs with {name}={in_effect[name]}, declared is {value}")
+    for module, name, value, in_effect in module_options(facts, options or {}):
+        if in_effect is not None and not same_value(in_effect, value):
+            found.append(f"the module {module} runs with {name}={in_effect}, declared is {value}")
     return found
 
 

@@ -119,6 +119,16 @@ FAULTS = [
         "memory (0000:21:00.0)",
         ["python3 (pid 77, session-4.scope) holds 30000 MiB", "kill 77"],
     ),
+    (
+        {"processes": [{"gpu": 1, "pid": 21544, "name": "python", "memory": 60000}], "memory": {"1": 30000}},
+        "memory (0000:21:00.0)",
+        ["30004 MiB held by no process"],
+    ),
+    (
+        {"kernel_log": [f"{XID}62, Internal micro-controller halt"]},
+        "xid (0000:41:00.0)",
+        ["Xid 62, one of its microcontrollers"],
+    ),
     ({"memory": {"6": 30000}}, "memory (0000:c1:00.0)", ["30004 MiB held by no process", "--gpu-reset"]),
     (
         {
@@ -246,6 +256,42 @@ def test_settings_that_are_in_effect(stage):
         kernel_parameters=("iommu=pt",), modprobe_options={"nvidia_uvm": {"uvm_disable_hmm": 1}}, power_limit=600, link_gen=5
     )
     assert judged(stage, declared) == []
+
+
+@pytest.mark.parametrize(
+    ("effective", "declared"),
+    [("Y", True), ("Y", 1), ("N", False), ("0", "N"), ("1", True), ("4294967295", -1), ("16", "0x10"), ("438", "0666")],
+)
+def test_a_value_is_the_declared_one_however_the_kernel_shows_it(effective, declared):
+    assert gate.same_value(effective, declared)
+    assert not gate.same_value("7", declared)
+
+
+def test_a_module_may_be_declared_with_a_dash(stage):
+    (finding,) = judged(stage, EIGHT._replace(modprobe_options={"nvidia-uvm": {"uvm-disable-hmm": 1}}))
+    assert (finding.name, finding.severity, finding.found) == ("module_options", gate.CRITICAL, "N")
+
+
+@pytest.mark.parametrize("options", [{"nvidia_uvm": {"uvm_disable_hm": 1}}, {"nvida_uvm": {"uvm_disable_hmm": 1}}])
+def test_an_option_that_the_kernel_does_not_show_is_a_warning(stage, options):
+    (finding,) = judged(stage, EIGHT._replace(modprobe_options=options))
+    assert (finding.name, finding.severity) == ("module_options", gate.WARNING)
+    assert finding.found == "not shown by the kernel"
+
+
+@pytest.mark.parametrize(
+    ("options", "severity"), [({}, gate.WARNING), ({"nvidia-uvm": {"uvm_disable_hmm": 1}}, gate.CRITICAL)]
+)
+def test_without_nvidia_uvm_its_declared_options_are_not_proved(stage, options, severity):
+    stage.loaded = {**LOADED, "modules": ["nvidia"], "parameters": {}}
+    (finding,) = judged(stage, EIGHT._replace(modprobe_options=options))
+    assert (finding.name, finding.severity) == ("uvm", severity)
+
+
+def test_a_loaded_driver_whose_module_somebody_removed_does_not_survive_the_next_boot(stage):
+    stage.kernels = {KERNEL: ""}
+    (finding,) = judged(stage)
+    assert (finding.name, finding.severity) == ("next_boot", gate.CRITICAL)
 
 
 def test_a_card_of_eight_lanes_can_be_declared(stage):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 
 import pytest
 from ansible.module_utils import gpu_host_reading
@@ -81,6 +82,47 @@ def test_a_hanging_nvidia_smi_is_no_answer(stage):
     stage.programs["nvidia-smi"] = gpu_host_reading.run(("sleep", "60"), timeout=0.1)
     smi_state = stage.facts()["smi"]
     assert (smi_state["state"], smi_state["message"]) == ("failed", "no answer in 0.1 s")
+
+
+def test_a_program_that_cannot_be_killed_is_not_waited_for(monkeypatch):
+    """As nvidia-smi in state D, in the driver; here by a signal that is not sent."""
+    hanging, kill = [], subprocess.Popen.kill
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda process: hanging.append(process))
+    assert gpu_host_reading.run(("sleep", "20"), timeout=0.1) == (124, "", "no answer in 0.1 s")
+    assert [process.poll() for process in hanging] == [None]
+    kill(hanging[0])
+    hanging[0].communicate()
+
+
+def test_a_processor_that_is_offline_has_no_governor(stage):
+    machine.put(stage.root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n")
+    (stage.root / "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor").mkdir(parents=True)  # cannot be read either
+    assert stage.facts()["governors"] == ["performance"]
+
+
+def test_parameters_that_sysfs_does_not_show_are_read_where_the_module_shows_them(stage):
+    stage.facts()
+    machine.put(stage.root / "proc/driver/nvidia/params", 'EnableGpuFirmware: 18\nRegistryDwords: ""\nRmMsg: "a: b"\n')
+    shown = {"NVreg_EnableGpuFirmware": "18", "NVreg_RegistryDwords": "", "NVreg_RmMsg": "a: b"}
+    facts = gpu_host_reading.read(stage.root, lambda argv, timeout=30: None)
+    assert facts["driver"]["parameters"]["nvidia"].items() >= shown.items()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the journal is for root alone")
+def test_a_journal_that_does_not_answer_is_unknown(stage):
+    stage.programs["journalctl"] = (124, "", "no answer in 30 s")
+    assert stage.facts()["unknown"] == {"journal": "journalctl: no answer in 30 s"}
+
+
+@pytest.mark.parametrize(("variable", "state"), [(b"\6\0\0\0\1", "enabled"), (b"\6\0\0\0\0", "disabled"), (b"", "unknown")])
+def test_where_mokutil_does_not_know_the_firmware_is_asked(stage, variable, state):
+    stage.facts()
+    stage.programs["mokutil"] = (1, "", "Failed to read SecureBoot")
+    (stage.root / gpu_host_reading.EFI).mkdir(parents=True, exist_ok=True)
+    (stage.root / gpu_host_reading.SECURE_BOOT).write_bytes(variable)
+    facts = gpu_host_reading.read(stage.root, lambda argv, timeout=30: stage.programs.get(argv[0]))
+    assert facts["secure_boot"]["state"] == state
+    assert ("secure_boot" in facts["unknown"]) is (state == "unknown")
 
 
 def test_reading_writes_nothing(stage):

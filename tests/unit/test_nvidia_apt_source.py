@@ -89,6 +89,7 @@ def test_the_file_has_the_key_inside_and_is_recognised_again():
     assert text.startswith(
         f"Types: deb\nURIs: {URI}/\nSuites: /\nSigned-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n mDME"
     )
+    assert apt_source.uri_of(text) == f"{URI}/"
     assert apt_source.is_as_declared(text, URI, ONE)
     assert apt_source.is_as_declared(apt_source.render(URI + "/", KEY), URI, ONE)
 
@@ -120,6 +121,8 @@ def test_no_file_on_the_host_ends_in_a_traceback(text):
         (f"deb [signed-by=/usr/share/keyrings/cuda-archive-keyring.gpg] {URI}/ /", True),
         (f"deb {URI} /", True),
         (f"Types: deb\nURIs: {URI}/\nSuites: /", True),
+        (f"Types: deb\nURIs: {URI}/\nSuites: /\nEnabled: no", False),
+        (f"Enabled: no\nURIs: https://other.example.com\n\nURIs: {URI}/", True),
         (f"# deb {URI}/ /", False),
         (f"deb {URI}/other /", False),
         ("deb http://deb.example.com/debian bookworm main", False),

@@ -207,13 +207,20 @@ linux-modules-nvidia-580-server-open-generic | 6.8.0-50.51 | http://ubuntu.examp
 def test_a_package_that_another_source_provides_is_found_and_one_that_it_only_offers_is_not():
     def elsewhere(**installed):
         names = {name.replace("_", "-"): version for name, version in installed.items()}
-        return packages.from_elsewhere(names, LISTING, "https://mirror.example.com/debian12/x86_64/")
+        return packages.from_elsewhere(names, LISTING, ["https://mirror.example.com/debian12/x86_64/", ""])
 
     assert elsewhere(nvidia_modprobe="580.95.05-1") == {}
     assert elsewhere(nvidia_modprobe="580.65.06-1") == {}  # vanished from the repository: an older one of its own
     assert elsewhere(nvidia_container_toolkit="1.18.0-1") == {}
     assert elsewhere(linux_modules_nvidia_580_server_open_generic="6.8.0-50.51") != {}
     assert elsewhere(nvidia_smi="535.261.03-1~deb12u1") == {"nvidia-smi": "http://deb.example.com/debian"}
+
+
+def test_a_package_of_the_mirror_that_was_declared_before_is_ours():
+    installed = {"nvidia-modprobe": "580.95.05-1"}
+    before, now = "https://mirror.example.com/debian12/x86_64/", "https://other.example.com/debian12/x86_64"
+    assert packages.from_elsewhere(installed, LISTING, [now, before]) == {}
+    assert packages.from_elsewhere(installed, LISTING, [now, ""]) != {}
 
 
 def test_the_pin_keeps_other_sources_out_before_it_lets_a_version_in():

@@ -26,7 +26,9 @@ def take(path, token, holder, purpose, seconds=SECONDS, instead_of=None, now=tim
         lease = in_force(path, now)
         if lease and lease["token"] not in (token, instead_of):
             return lease
-        since = lease["since"] if lease and lease["token"] == token else now()
+        since = now()
+        if lease and lease["token"] == token:  # renewed: since when, and what for, stay
+            since, purpose = lease["since"], lease["purpose"]
         write_json(path, {"token": token, "holder": holder, "purpose": purpose, "since": since, "until": now() + seconds})
     return None
 

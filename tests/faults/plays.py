@@ -72,7 +72,7 @@ class Run:
     def kill(self):
         """As a controller that loses its power: nothing is cleaned up."""
         os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.communicate()
+        self.process.wait()
 
     @property
     def output(self):

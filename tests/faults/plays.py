@@ -89,7 +89,7 @@ def killed_and_repeated(run):
     """The same controller again: it replaces the run that is gone and goes on with the very start that it made."""
     start = run.host.shell("systemctl show -p InvocationID --value $unit")
     run.kill()
-    again = Run(run.host, "deploy.yml", *run.process.args[5:])
+    again = Run(run.host, "deploy.yml", *run.process.args[6:])
     again.until("weights loaded")
     run.host.shell(GO)
     status = again.end()

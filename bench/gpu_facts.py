@@ -8,11 +8,8 @@ stand-in in Python there and is shown by itself: the real one costs what the rea
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
+from project import give, on_host, python
 
-ROOT = Path(__file__).resolve().parents[1]
 HOST = "bench2"
 AIM = 0.3
 # Runs on the host: the least of five, because other things move on a busy machine.
@@ -33,20 +30,14 @@ print(f"{facts - smi:.3f} {smi:.3f}")
 """
 
 
-def testhosts(*arguments, module="testhosts", **options):
-    line = [sys.executable, "-m", module, *arguments]
-    return subprocess.run(line, cwd=ROOT, check=True, stdout=subprocess.PIPE, **options).stdout
-
-
 def main():
-    layer = testhosts("--driver", "580.95.05", module="testhosts.fake_gpu", text=True).strip()
-    testhosts("up", "--layer", layer, HOST)
+    layer = python("testhosts.fake_gpu", "--driver", "580.95.05").strip()
+    python("testhosts", "up", "--layer", layer, HOST)
     try:
-        packed = subprocess.run(["tar", "-C", ROOT, "-c", "module_utils"], check=True, stdout=subprocess.PIPE).stdout
-        testhosts("exec", HOST, "sh", "-c", "mkdir -p /root/bench && tar -C /root/bench -x", input=packed)
-        facts, smi = testhosts("exec", HOST, "python3", "-c", MEASURE, text=True).split()
+        give(HOST)
+        facts, smi = on_host(HOST, "python3", "-c", MEASURE).split()
     finally:
-        testhosts("down", HOST)
+        python("testhosts", "down", HOST)
     print(f"facts of a host with eight cards: {facts} CPU s (aim {AIM}), beside {smi} of the stand-in for nvidia-smi")
 
 

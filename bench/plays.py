@@ -14,7 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from project import ROOT, python
+
 VERIFY_TASKS, DEPLOY_TASKS = 3, 25  # remote tasks for each host that the project allows itself
 ENGINE = {
     "sglang_version": "0.5.13",
@@ -27,11 +28,6 @@ ENGINE = {
         "block_size": 8, "window": 2048, "context_length": 4096, "device": "cpu", "host": "127.0.0.1", "port": 30000,
     },
 }  # fmt: skip
-
-
-def testhosts(*arguments):
-    command = [sys.executable, "-m", *arguments]
-    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def play(inventory, path, *arguments):
@@ -61,12 +57,12 @@ def shown(name, hosts, seconds, least, tasks):
 def main():
     number = int(sys.argv[1]) if len(sys.argv) > 1 else 8
     names = [f"plays{n}" for n in range(1, number + 1)]
-    layer = testhosts("testhosts.lying_engine", "build").strip()
-    testhosts("testhosts", "up", "--layer", layer, *(f"{name}=10.213.77.{200 + n}" for n, name in enumerate(names)))
+    layer = python("testhosts.lying_engine", "build").strip()
+    python("testhosts", "up", "--layer", layer, *(f"{name}=10.213.77.{200 + n}" for n, name in enumerate(names)))
     try:
         with tempfile.TemporaryDirectory() as directory:
             directory = Path(directory)
-            hosts = json.loads(testhosts("testhosts", "inventory", *names))
+            hosts = json.loads(python("testhosts", "inventory", *names))
             inventory = directory / "hosts.json"
             inventory.write_text(
                 json.dumps({"sglang": {**hosts["all"], "vars": {**hosts["all"].get("vars", {}), **ENGINE}}})
@@ -82,7 +78,7 @@ def main():
                 least, _, _ = play(inventory, bare(directory, group, tasks))
                 shown(name, of, seconds, least, calls)
     finally:
-        testhosts("testhosts", "down", *names)
+        python("testhosts", "down", *names)
 
 
 if __name__ == "__main__":

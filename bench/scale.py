@@ -20,7 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from project import ROOT, python
+
 HOST, ADDRESS = "scale1", "10.213.77.170"
 BEFORE = ["deploy.yml", "-e", "sglang_version=0.5.15 window=2048"]
 RUNS = {
@@ -28,10 +29,6 @@ RUNS = {
     "change nothing": ["deploy.yml", "-e", "sglang_version=0.5.15 window=1024"],
     "verify": ["playbooks/verify.yml", "-e", "sglang_version=0.5.15 window=1024"],
 }
-
-
-def testhosts(*arguments):
-    return subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def inventory(directory, hosts):
@@ -98,8 +95,8 @@ def descendants(pid):
 
 def record(directory):
     """{run: its tape}, of one real host."""
-    layer = testhosts("testhosts.lying_engine", "build").strip()
-    testhosts("testhosts", "up", "--layer", layer, f"{HOST}={ADDRESS}")
+    layer = python("testhosts.lying_engine", "build").strip()
+    python("testhosts", "up", "--layer", layer, f"{HOST}={ADDRESS}")
     try:
         where = inventory(directory / "one", {HOST: ADDRESS})
         ansible(BEFORE, where, directory, tape=directory / "first.tape", mode="record")
@@ -107,7 +104,7 @@ def record(directory):
         for run, arguments in RUNS.items():
             ansible(arguments, where, directory, tape=tapes[run], mode="record")
     finally:
-        testhosts("testhosts", "down", HOST)
+        python("testhosts", "down", HOST)
     return tapes
 
 

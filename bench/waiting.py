@@ -8,15 +8,14 @@ from the journal's own time stamp of the deciding record to the return of the ca
 
 from __future__ import annotations
 
+import importlib
 import json
-import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests/unit"))
-sys.path.insert(0, str(ROOT / "tests"))
-import conftest  # noqa: E402, F401  it puts the project's module_utils where stage looks for them
+from project import ROOT, give, on_host, python
+
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/unit")]
+importlib.import_module("conftest")  # it puts the project's module_utils where stage looks for them
 from stage import DRAFT_LINE, PYTHON, UNIT_PATH, make_plan, start_lines  # noqa: E402  needs both
 
 HOST = "bench1"
@@ -65,40 +64,24 @@ print(json.dumps([returned - decided, said]))
 """
 
 
-def on_host(*command, text=None):
-    line = [sys.executable, "-m", "testhosts", "exec", HOST, *command]
-    return subprocess.run(line, cwd=ROOT, input=text, text=True, check=True, stdout=subprocess.PIPE).stdout
-
-
 def write(path, text):
-    on_host("sh", "-c", f"mkdir -p $(dirname {path}) && cat > {path}", text=text)
+    on_host(HOST, "sh", "-c", f"mkdir -p $(dirname {path}) && cat > {path}", input=text)
 
 
 def main():
-    subprocess.run([sys.executable, "-m", "testhosts", "up", HOST], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    python("testhosts", "up", HOST)
     try:
-        packed = subprocess.run(["tar", "-C", ROOT, "-c", "module_utils"], check=True, stdout=subprocess.PIPE).stdout
-        unpack = [
-            sys.executable,
-            "-m",
-            "testhosts",
-            "exec",
-            HOST,
-            "sh",
-            "-c",
-            "mkdir -p /root/bench && tar -C /root/bench -x",
-        ]
-        subprocess.run(unpack, cwd=ROOT, input=packed, check=True)
+        give(HOST)
         environment = "".join(f"Environment={name}={value}\n" for name, value in PLAN.environment.items())
         write(UNIT_PATH, f"[Service]\nType=exec\nExecStart={' '.join(PLAN.argv)}\n{environment}")
         write("/root/bench/plan.json", json.dumps(PLAN.to_dict()))
-        on_host("sh", "-c", f"mkdir -p $(dirname {PYTHON}); ln -sf /usr/bin/python3 {PYTHON}")
+        on_host(HOST, "sh", "-c", f"mkdir -p $(dirname {PYTHON}); ln -sf /usr/bin/python3 {PYTHON}")
         for name, end in ENDS.items():
             write("/usr/lib/python3/dist-packages/sglang/launch_server.py", ENGINE.format(first=LINES[0], end=end))
-            seconds, said = json.loads(on_host("python3", "-c", WATCH, UNIT_PATH, name).splitlines()[-1])
+            seconds, said = json.loads(on_host(HOST, "python3", "-c", WATCH, UNIT_PATH, name).splitlines()[-1])
             print(f"from {name} to the failure: {seconds:.2f} s ({said})")
     finally:
-        subprocess.run([sys.executable, "-m", "testhosts", "down", HOST], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        python("testhosts", "down", HOST)
 
 
 if __name__ == "__main__":

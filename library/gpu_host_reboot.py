@@ -87,26 +87,17 @@ recorded:
   returned: always
 """
 
-import json
-from pathlib import Path
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpu_host import reboot
+from ansible.module_utils.sglang_host import read_json
 
 
 def active_units(module):
     """Services of SGLang that run, come or go."""
     states = "--state=active,activating,deactivating,reloading"
     argv = ["systemctl", "list-units", "--type=service", states, "--plain", "--no-legend", "sglang*"]
-    _, listing, _ = module.run_command(argv, environ_update={"LC_ALL": "C"})
+    _, listing, _ = module.run_command(argv, environ_update={"LC_ALL": "C"}, check_rc=True)
     return [line.split()[0] for line in listing.splitlines() if line.strip()]
-
-
-def read_record():
-    try:
-        return json.loads(Path(reboot.RECORD).read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
 
 
 def main():
@@ -126,7 +117,7 @@ def main():
     facts, version = asked["facts"], asked["driver_version"]
     why = reboot.reasons(facts, version, asked["kernel_parameters"], asked["module_options"])
     services, others = reboot.holders(active_units(module), facts["processes"])
-    last = read_record()
+    last = read_json(reboot.RECORD) or {}
     result = {
         "reasons": why,
         "services": services,

@@ -95,6 +95,8 @@ def main():
             carries, workers = carried(host, params), ready(gateway)
             problem = wanting(host, params, carries, workers, stranger)
             if not params["timeout"] or not problem:
+                if workers is None and host.unit(params["unit"]).main_pid:
+                    module.warn(f"{params['unit']} runs and does not answer: which engines it had is not known")
                 module.exit_json(changed=False, carries=carries, workers=workers or [])
             if host.clock() >= until:
                 module.fail_json(

@@ -92,7 +92,7 @@ def check_sources(module, installed, uri):
     if not names:
         return
     before = apt_source.uri_of(SOURCE.read_text("utf-8")) if SOURCE.exists() else ""
-    _, listing, _ = module.run_command(["apt-cache", "madison", *names], environ_update={"LC_ALL": "C"})
+    _, listing, _ = module.run_command(["apt-cache", "madison", *names], environ_update={"LC_ALL": "C"}, check_rc=True)
     mixed = packages.from_elsewhere(installed, listing, [uri, before])
     if mixed:
         named = ", ".join(f"{name} {installed[name]} from {source}" for name, source in mixed.items())

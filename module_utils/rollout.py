@@ -90,8 +90,14 @@ def make(order, hosts, policy):
         "recorded": {"loads": len(pool), "cold": sum(load["cold"] for load in pool)},
         "lost": lost,
         "longest": max((longest(batch, policy) for batch in slices), default=0),
-        "policy": {**policy, "analysis": [check["name"] for check in policy["analysis"]]},
+        "policy": reported(policy),
     }
+
+
+def reported(policy):
+    """The policy as it is printed and kept: a URL may have a password in it."""
+    told = {name: value for name, value in policy.items() if name != "prometheus"}
+    return {**told, "analysis": [check["name"] for check in policy["analysis"]]}
 
 
 def identity(hosts):

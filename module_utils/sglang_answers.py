@@ -13,10 +13,13 @@ WORD = re.compile(r"\w+")
 
 
 def score(answer, recorded):
-    """0 to 1: twice the words that both have, over the words of both (F1). Order counts for nothing."""
+    """0 to 1: twice the words that both have, over the words of both (F1). Order counts for nothing.
+
+    Where neither has a word, they must be the same.
+    """
     said, wanted = (Counter(WORD.findall(text.lower())) for text in (answer, recorded))
     total = sum(said.values()) + sum(wanted.values())
-    return 2 * sum((said & wanted).values()) / total if total else 1.0
+    return 2 * sum((said & wanted).values()) / total if total else float(answer == recorded)
 
 
 def judge(scored, floor):

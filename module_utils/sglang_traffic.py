@@ -436,8 +436,10 @@ class Hold:
         self._lock = os.path.join(state_dir, "traffic.lock")
 
     def read(self):
-        """{"since", "by_hand", "why"}, or None."""
-        return read_json(self.path) or None
+        """{"since", "by_hand", "why"}, or None. A note that cannot be read keeps it out: it may be a person's."""
+        if not os.path.exists(self.path):
+            return None
+        return read_json(self.path) or {"since": 0, "by_hand": True, "why": f"{self.path} cannot be read"}
 
     def set(self, now, why, by_hand=False):
         """Raises CannotKeep."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatch
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from . import pci
@@ -83,7 +84,7 @@ class Declared(NamedTuple):
     iommu: tuple[str, ...] = ("disabled", "passthrough")
     acs_redirect: bool = False
     kernel_parameters: tuple[str, ...] = ()
-    modprobe_options: dict[str, dict[str, Any]] = {}  # noqa: RUF012  never changed
+    modprobe_options: Mapping[str, dict[str, Any]] = MappingProxyType({})
     power_limit: int = 0
     memory_mib: int = 1024
     service_units: tuple[str, ...] = ("sglang*.service",)
@@ -445,8 +446,14 @@ def _settings(facts, declared, known):
 def _memory(facts, declared, known):
     """Memory of others, and memory that nobody holds. What the service's own units hold is what it is there for."""
     for gpu in facts["gpus"]:
-        used = gpu["smi"] and gpu["smi"]["memory_used_mib"]
-        if not used or used <= declared.memory_mib:
+        if gpu["smi"] is None:
+            continue  # a finding itself
+        used = gpu["smi"]["memory_used_mib"]
+        if used is None:
+            hint = f"{SMI} on the host; journalctl -k -b -g NVRM"
+            yield Finding("unreadable", CRITICAL, "readable", "memory in use: unknown", SMI, hint, gpu["address"])
+            continue
+        if used <= declared.memory_mib:
             continue
         here = [process for process in facts["processes"] if process["gpu"] == gpu["address"]]
         own = [process for process in here if is_own(process, declared.service_units)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -12,16 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests/integration"))
+from deployment import Going, environment, hosts, python  # noqa: E402  found by the line above
+
 INVENTORY = Path(__file__).with_name("inventory")
 UNIT = "sglang-k26.service"
 UNIT_PATH = f"/etc/systemd/system/{UNIT}"
-ENVIRONMENT = {
-    **os.environ,
-    "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-    "ANSIBLE_NOCOLOR": "1",
-    "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
-    "ANSIBLE_SSH_RETRIES": "0",
-}
+JSON = {"ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
 
 PRELUDE = f"""
 export LC_ALL=C
@@ -60,23 +56,14 @@ class Said:
     message: str
 
 
-def hosts(*arguments, **options):
-    """`python3 -m testhosts …`"""
-    command = [sys.executable, "-m", "testhosts", *arguments]
-    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, **options)
-
-
 def up(addresses):
     """Boot the hosts ({name: address}) and deploy honestly, by the project's own playbook."""
-    layer = subprocess.run(
-        [sys.executable, "-m", "testhosts.lying_engine", "build"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
-    ).stdout.strip()
-    hosts("down", *addresses, check=True)
-    hosts("up", "--layer", layer, *(f"{name}={address}" for name, address in addresses.items()), check=True)
-    deploy = ["ansible-playbook", "-i", INVENTORY, "deploy.yml", "--limit", ",".join(addresses)]
-    done = subprocess.run(deploy, cwd=ROOT, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if done.returncode:
-        raise SystemExit(done.stdout)
+    layer = python("testhosts.lying_engine", "build").strip()
+    hosts("down", *addresses)
+    hosts("up", "--layer", layer, *(f"{name}={address}" for name, address in addresses.items()))
+    run = Going("-i", INVENTORY, "deploy.yml", "--limit", ",".join(addresses))
+    if run.end():
+        raise SystemExit(run.output)
 
 
 class Host:
@@ -88,12 +75,13 @@ class Host:
         self.shell("ready")
         self.before = self.snapshot()
 
-    def shell(self, script, check=True):
+    def shell(self, script):
         """A script on the host, as root, with the words of PRELUDE; what it printed."""
-        done = hosts("exec", self.name, "bash", "-euc", PRELUDE + script, stderr=subprocess.PIPE)
-        if check and done.returncode:
-            raise RuntimeError(f"{self.name}: `{script.strip()}` ended with {done.returncode}: {done.stderr or done.stdout}")
-        return done.stdout
+        try:
+            return hosts("exec", self.name, "bash", "-euc", PRELUDE + script, stderr=subprocess.PIPE)
+        except subprocess.CalledProcessError as failed:
+            said = failed.stderr or failed.stdout
+            raise RuntimeError(f"{self.name}: `{script.strip()}` ended with {failed.returncode}: {said}") from None
 
     def begin(self, script):
         """The same, running beside us; its Popen."""
@@ -129,7 +117,7 @@ class Host:
         """The module sglang_startup on the host, through Ansible; what it said."""
         asked = {"plan": self.plan, "unit_path": UNIT_PATH, "hold": 1, "timeout": 60, **arguments}
         command = ["ansible", "-i", INVENTORY, self.name, "-m", "sglang_startup", "-a", json.dumps(asked)]
-        done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, text=True, capture_output=True)
+        done = subprocess.run(command, cwd=ROOT, env=environment(**JSON), text=True, capture_output=True)
         answer = re.search(r"^\S+ \| (\w+)!? => (\{.*^\})", done.stdout, re.MULTILINE | re.DOTALL)
         if not answer:
             raise RuntimeError(f"{self.name}: no answer of the module:\n{done.stdout}{done.stderr}")

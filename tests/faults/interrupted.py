@@ -26,8 +26,8 @@ def deploy(host, window, stop_at=None):
     """Run it, or kill it at the start of its task number `stop_at`; the number of tasks that began."""
     run = Run(host, "deploy.yml", "-e", f"window={window}")
     began = 0
-    while run.until("TASK ["):
-        began += 1
+    for line in run.lines():
+        began += line.startswith("TASK [")
         if began == stop_at:
             run.kill()
             return began

@@ -7,14 +7,12 @@ back to is on port 30000 and honest.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import signal
-import subprocess
 from dataclasses import dataclass, field
 
 import host as stage
+from deployment import Going
 from faults import AWAY, DRAFT, READY, SITE, lines
 
 PLAY = "play"  # what these are shown on is a host of its own
@@ -45,38 +43,12 @@ class Play:
     engine: str = PLAY
 
 
-class Run:
-    """One ansible-playbook that goes on beside us."""
+class Run(Going):
+    """One run for this host alone."""
 
     def __init__(self, host, playbook, *arguments):
-        self.host, self.seen = host, []
-        command = ["ansible-playbook", "-i", stage.INVENTORY, playbook, "--limit", host.name, *arguments]
-        self.process = subprocess.Popen(
-            command, cwd=stage.ROOT, env={**stage.ENVIRONMENT, "PYTHONUNBUFFERED": "1"}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-
-    def until(self, words):
-        """Read on until a line has the words; whether one had."""
-        for line in self.process.stdout:
-            self.seen.append(line)
-            if words and words in line:
-                return True
-        return False
-
-    def end(self):
-        """Its exit status, when it has ended."""
-        self.until("")
-        return self.process.wait()
-
-    def kill(self):
-        """As a controller that loses its power: nothing is cleaned up."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    @property
-    def output(self):
-        return "".join(self.seen)
+        super().__init__("-i", stage.INVENTORY, playbook, "--limit", host.name, *arguments)
+        self.host, self.declared = host, arguments
 
     @property
     def message(self):
@@ -89,7 +61,7 @@ def killed_and_repeated(run):
     """The same controller again: it replaces the run that is gone and goes on with the very start that it made."""
     start = run.host.shell("systemctl show -p InvocationID --value $unit")
     run.kill()
-    again = Run(run.host, "deploy.yml", *run.process.args[6:])
+    again = Run(run.host, "deploy.yml", *run.declared)
     again.until("weights loaded")
     run.host.shell(GO)
     status = again.end()
@@ -245,7 +217,7 @@ def show(host, play):
         + play.before
     )
     run = Run(host, play.playbook, *play.arguments)
-    if play.during and run.until(play.at):
+    if play.during and any(play.at in line for line in run.lines()):
         play.during(run)
     status = run.end()
     problems = [f"does not say '{words}'" for words in play.words if words not in run.output]

@@ -50,6 +50,7 @@ class Shown:
 
     def cells(self):
         cause = re.sub(r" \(\w+ hop, \w+\)\.?$", "", self.said.message.split("\n")[0])
+        cause = re.sub(r"\S*/\.ansible/tmp/\S*", "…", cause)  # of the host, and another each time
         cause = cause if len(cause) < 160 else cause[:158] + " …"
         return [self.fault.name, self.said.verdict, self.said.hop, cause, self.restored, self.old]
 
@@ -142,7 +143,7 @@ def main():
         shown = pool.map(lambda name: show_all(name, waiting[ENGINES[name]]), names)
         rows = sorted((row for rows in shown for row in rows), key=lambda row: chosen.index(row.fault))
     if not given.keep:
-        stage.hosts("down", *names, check=True)
+        stage.hosts("down", *names)
     faults = [row for row in rows if row.fault not in HONEST]
     wrong = [row for row in rows if row.problems]
     green = [row for row in faults if row.said.verdict == "proved" and getattr(row.fault, "restored", "") != plays.PROVED]

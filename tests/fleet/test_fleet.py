@@ -6,7 +6,7 @@ import json
 import re
 
 from deployment import Run, hosts
-from rollout_fleet import HONEST, NAMES, begun_until_it_restarts, said
+from rollout_fleet import HONEST, NAMES, begun_until_it_restarts
 
 RECORDED = [{"prompt": "the river", "answer": None, "tokens": 16}, {"prompt": "the fox", "answer": None, "tokens": 16}]
 NOISE = {**HONEST, "answers": {"/generate": {"patch": {"text": "!!!!"}}}}
@@ -45,8 +45,8 @@ def test_answers_that_are_recorded_pass_and_noise_goes_back(fleet, tmp_path):
     before = fleet.starts()
     run = fleet.deploy("-e", f"@{file}", "-e", "window=256")
     assert run.status == 2
-    assert "prompts: declared a score of 0.5, found 0.00 in the mean of 2." in said(run)
-    assert "back sglang-k26.service runs again what was verified" in said(run)
+    assert "prompts: declared a score of 0.5, found 0.00 in the mean of 2." in run.said
+    assert "back sglang-k26.service runs again what was verified" in run.said
     after = fleet.starts()
     assert {name for name in NAMES if after[name] != before[name]} == {"fleet1"}
     assert set(fleet.windows().values()) == {"512"} and fleet.serving() == set(NAMES)
@@ -58,19 +58,18 @@ def test_a_host_whose_numbers_are_worse_under_traffic_goes_back(fleet):
     with fleet.under_load():
         run = fleet.deploy("-e", "window=256", "-e", json.dumps(ANALYSIS))
     assert run.status == 2
-    assert re.search(r"fail: acceptance length: 1\.1, 3\.2 on hosts not yet changed; 0\.34\d* times the old", said(run))
+    assert re.search(r"fail: acceptance length: 1\.1, 3\.2 on hosts not yet changed; 0\.34\d* times the old", run.said)
     assert set(fleet.windows().values()) == {"512"} and fleet.serving() == set(NAMES)
     assert fleet.done(fleet.deploy("-e", "window=512")).changed == 0  # what was wrong is not the verified state
     fleet.told(HONEST, "fleet1")
 
 
 def test_a_host_that_dies_in_its_turn_ends_the_rollout_when_its_batch_is_done(fleet):
-    process, printed = begun_until_it_restarts("fleet3", "-e", "window=256")
+    going = begun_until_it_restarts("fleet3", "-e", "window=256")
     hosts("down", "fleet3")
-    rest = process.communicate()[0]
-    run = Run(process.returncode, printed + rest)
+    run = Run(going.end(), going.output)
     assert run.status == 4
-    assert "not reached: fleet3" in said(run) and "stands fleet4, fleet5, fleet6, fleet7, fleet8 not reached" in said(run)
+    assert "not reached: fleet3" in run.said and "stands fleet4, fleet5, fleet6, fleet7, fleet8 not reached" in run.said
     del fleet.hosts["fleet3"]
     assert fleet.windows() == {"fleet1": "256", "fleet2": "256", **dict.fromkeys(NAMES[3:], "512")}
     assert fleet.serving() == set(NAMES) - {"fleet3"}

@@ -5,11 +5,9 @@ The engines are the stand-in, testhosts/lying_engine, because eight real ones do
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 
-from rollout_fleet import HONEST, NAMES, begun_until_it_restarts, said
+from rollout_fleet import HONEST, NAMES, begun_until_it_restarts
 
 # An engine that is told 2048 never says what its worker runs with.
 LIE = {
@@ -32,9 +30,9 @@ def test_a_setting_that_does_not_hold_touches_one_host_which_goes_back_and_serve
     with fleet.under_load():
         run = fleet.deploy("-e", "window=2048")
     assert run.status == 2
-    assert re.search(r"window: declared 2048, found \w+ \(effective hop, (missing|unreadable)\)", said(run))
-    assert "back sglang-k26.service runs again what was verified" in said(run)
-    assert "rollout ends: 1 failed, 0 allowed stands fleet2, fleet3, fleet4, fleet5, fleet6, fleet7, fleet8 not" in said(run)
+    assert re.search(r"window: declared 2048, found \w+ \(effective hop, (missing|unreadable)\)", run.said)
+    assert "back sglang-k26.service runs again what was verified" in run.said
+    assert "rollout ends: 1 failed, 0 allowed stands fleet2, fleet3, fleet4, fleet5, fleet6, fleet7, fleet8 not" in run.said
     after = fleet.starts()
     assert {name for name in NAMES if after[name] != before[name]} == {"fleet1"}
     assert set(fleet.windows().values()) == {"1024"}
@@ -45,9 +43,7 @@ def test_a_rollout_whose_controller_is_killed_in_the_second_batch_is_gone_on_wit
     fleet.told(HONEST, "fleet1")
     before = fleet.starts()
     with fleet.under_load():
-        process, _ = begun_until_it_restarts("fleet3", "-e", "window=512")
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        begun_until_it_restarts("fleet3", "-e", "window=512").kill()
         run = fleet.done(fleet.deploy("-e", "window=512"))
     plan = re.search(r"Rollout [0-9a-f]{8}: 8 hosts, (\d) to restart, .*recorded loads", run.output)
     assert int(plan[1]) < 7  # the canary, and who had begun

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,14 +12,55 @@ ROOT = Path(__file__).resolve().parents[2]
 INVENTORY = Path(__file__).with_name("inventory")
 
 
-def python(module, *arguments):
+def python(module, *arguments, **options):
     """`python3 -m …` of the project, and what it printed."""
     command = [sys.executable, "-m", module, *arguments]
-    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, **options).stdout
 
 
-def hosts(*arguments):
-    return python("testhosts", *arguments)
+def hosts(*arguments, **options):
+    return python("testhosts", *arguments, **options)
+
+
+def environment(**more):
+    """That of a run whose output a test reads."""
+    own = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_SSH_RETRIES": "0"}
+    return {**os.environ, **own, "PYTHONUNBUFFERED": "1", **more}
+
+
+class Going:
+    """An ansible-playbook that goes on beside the test, in a process group of its own."""
+
+    def __init__(self, *arguments, **more):
+        self.arguments, self.seen = arguments, []
+        self.process = subprocess.Popen(
+            ["ansible-playbook", *arguments], cwd=ROOT, env=environment(**more), text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+
+    def lines(self):
+        for line in self.process.stdout:
+            self.seen.append(line)
+            yield line
+
+    def until(self, words):
+        """Read on until a line has the words, which one must have."""
+        assert any(words in line for line in self.lines()), f"the run ended without {words!r}:\n{self.output}"
+
+    def end(self):
+        """Its exit status, when it has ended."""
+        for _ in self.lines():
+            pass
+        return self.process.wait()
+
+    def kill(self):
+        """As a controller that loses its power: nothing is cleaned up."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    @property
+    def output(self):
+        return "".join(self.seen)
 
 
 class Run:
@@ -26,6 +68,11 @@ class Run:
 
     def __init__(self, status, output):
         self.status, self.output = status, output
+
+    @property
+    def said(self):
+        """The output in one line, however it was wrapped."""
+        return " ".join(self.output.split())
 
     def row(self, setting):
         """declared, echoed, effective, verdict of a setting in the last table."""
@@ -47,14 +94,10 @@ class Deployment:
         self.host = host
 
     def playbook(self, *arguments, inventory=INVENTORY, callbacks=None):
-        env = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_SSH_RETRIES": "0"}
-        env.update({"ANSIBLE_CALLBACKS_ENABLED": callbacks} if callbacks else {})
-        done = subprocess.run(
-            ["ansible-playbook", "-i", inventory, *arguments],
-            cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        assert "Traceback" not in done.stdout, done.stdout
-        return Run(done.returncode, done.stdout)
+        run = Going("-i", inventory, *arguments, **({"ANSIBLE_CALLBACKS_ENABLED": callbacks} if callbacks else {}))
+        status = run.end()
+        assert "Traceback" not in run.output, run.output
+        return Run(status, run.output)
 
     def deploy(self, *arguments, **options):
         return self.playbook("deploy.yml", *arguments, **options)

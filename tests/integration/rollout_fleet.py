@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import threading
 import urllib.request
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
-from deployment import ROOT, Deployment, hosts, python
+from deployment import Deployment, Going, hosts, python
 from load import Load
 
 INVENTORY = Path(__file__).with_name("fleet")
@@ -104,21 +102,11 @@ def booted():
     hosts("down", *names)
 
 
-def said(run):
-    return " ".join(run.output.split())
-
-
 def begun_until_it_restarts(host, *arguments):
-    """A run of deploy.yml that has just restarted a host, in a process group of its own; and what it printed so far."""
-    env = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(
-        ["ansible-playbook", "-i", INVENTORY, "deploy.yml", *arguments],
-        cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
-    task, seen = "", []
-    for line in process.stdout:
-        seen.append(line)
+    """A run of deploy.yml that has just restarted a host."""
+    run, task = Going("-i", INVENTORY, "deploy.yml", *arguments), ""
+    for line in run.lines():
         task = line if line.startswith("TASK") else task
         if "Restart, because" in task and line.startswith(f"changed: [{host}]"):
-            return process, "".join(seen)
-    raise AssertionError("".join(seen))
+            return run
+    raise AssertionError(run.output)

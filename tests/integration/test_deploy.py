@@ -78,7 +78,7 @@ def test_what_cannot_run_is_refused_and_nothing_is_touched(deployment, extra, sa
     start = deployment.start()
     run = deployment.deploy("-e", extra)
     assert run.status == 2
-    assert said in " ".join(run.output.split())
+    assert said in run.said
     assert run.changed == 0
     assert deployment.start() == start
 
@@ -89,7 +89,7 @@ def test_a_misspelt_name_in_the_inventory_is_refused_with_its_place(deployment, 
     (tmp_path / "group_vars" / "sglang.yml").write_text("windwo: 1024\n")
     run = deployment.deploy(inventory=tmp_path)
     assert run.status == 2
-    assert "group_vars/sglang.yml:1). Did you mean window?" in " ".join(run.output.split())
+    assert "group_vars/sglang.yml:1). Did you mean window?" in run.said
 
 
 def test_check_mode_on_a_deployed_host_says_what_would_change(deployment):
@@ -188,7 +188,7 @@ def test_a_bad_change_goes_back_and_is_proved_again(deployment):
     deployment.shell("cp -r /srv/models/tiny-qwen3 /srv/models/no-weights; rm /srv/models/no-weights/*.safetensors")
     run = deployment.deploy("-e", "sglang_service_model=/srv/models/no-weights")
     assert run.status == 2
-    said = " ".join(run.output.split())
+    said = run.said
     assert "Cannot find any model weights" in said
     assert "sglang-k26.service runs again what was verified" in said and "and it is proved again" in said
     assert run.row("model")[:3] == ["/srv/models/tiny-qwen3"] * 3  # of the last table, "gone back"
@@ -255,7 +255,7 @@ def test_a_hand_written_service_on_the_port_is_named_and_adopted_only_when_asked
     )
     run = deployment.deploy("-e", "window=2048")
     assert run.status == 2
-    said = " ".join(run.output.split())
+    said = run.said
     assert "port 30000 of sglang-k26.service is held by python3 (pid" in said
     assert "sglang_service_adopt=true" in said
     assert deployment.shell("systemctl is-active sglang.service").strip() == "active"
@@ -278,7 +278,7 @@ def test_a_gpu_that_something_else_computes_on_is_named(deployment):
     # Without the variables of the CPU build, which are refused on a GPU host.
     run = deployment.deploy("-e", '{"sglang_service_device": "cuda", "sglang_service_environment": {}}')
     assert run.status == 2
-    assert "GPU 0 of sglang-k26.service is held by sleep (pid" in " ".join(run.output.split())
+    assert "GPU 0 of sglang-k26.service is held by sleep (pid" in run.said
     assert deployment.start() == start
     deployment.shell("systemctl stop old-engine; rm /usr/bin/nvidia-smi")
 
@@ -360,7 +360,7 @@ def test_two_instances_stand_side_by_side(deployment, tmp_path):
     start = deployment.start()
     run = deployment.deploy("-e", "window=1024", inventory=tmp_path)
     assert run.status == 2
-    assert "Say which one: -e instance=k26" in " ".join(run.output.split())
+    assert "Say which one: -e instance=k26" in run.said
 
     run = deployment.proves(deployment.deploy("-e", "window=1024", "-e", "instance=k27", inventory=tmp_path))
     assert run.row("window") == ["1024", "1024", "1024", "match"]
@@ -372,7 +372,7 @@ def test_two_instances_stand_side_by_side(deployment, tmp_path):
     (tmp_path / "hosts.yml").write_text(together.replace("30001", "30000"))
     run = deployment.deploy("-e", "instance=k27", inventory=tmp_path)
     assert run.status == 2
-    assert "port: k27 and k26 of one host both take port 30000; each needs its own" in " ".join(run.output.split())
+    assert "port: k27 and k26 of one host both take port 30000; each needs its own" in run.said
     assert run.changed == 0
 
     # Whose port a declared neighbour still holds: that is no unit that could be replaced.
@@ -383,7 +383,7 @@ def test_two_instances_stand_side_by_side(deployment, tmp_path):
     (tmp_path / "hosts.yml").write_text(together.replace(declared, swapped))
     run = deployment.deploy("-e", "instance=k27", "-e", "sglang_service_adopt=true", inventory=tmp_path)
     assert run.status == 2
-    assert "port 30000 of sglang-k27.service is held by python (pid" in " ".join(run.output.split())
+    assert "port 30000 of sglang-k27.service is held by python (pid" in run.said
     assert deployment.start() == start
     deployment.shell(
         "systemctl disable --now sglang-k27; rm /etc/systemd/system/sglang-k27.service; systemctl daemon-reload"

@@ -55,10 +55,6 @@ class GpuHost(Deployment):
             python3 machine.py {step}""")
 
 
-def words(run):
-    return " ".join(run.output.split())
-
-
 @pytest.fixture(scope="module")
 def cards():
     """The layer of a host with cards and an installed driver."""
@@ -142,7 +138,7 @@ def test_each_fault_is_found_and_said_in_its_own_words(gpu_host, differs, script
     run = gpu_host.gate()
     gpu_host.machine("boot", HEAL)
     assert run.status == 2, run.output
-    assert all(text in words(run) for text in said), run.output
+    assert all(text in run.said for text in said), run.output
     assert "next" in run.output and run.changed == 0
 
 
@@ -155,12 +151,12 @@ def test_what_is_waived_passes_and_is_printed_each_time_until_its_day(gpu_host):
         run = gpu_host.gate("-e", f"@{declared}")
         assert run.status == 0, run.output
         said = "waived until 2999-01-01, the riser is ordered: link_width (0000:41:00.0): declared x16, found x8"
-        assert said in words(run)
+        assert said in run.said
     declared.write_text(f"gpu_host_waivers: [{waiver % '2020-01-01'}]\n")
     run = gpu_host.gate("-e", f"@{declared}")
     gpu_host.machine()
     assert run.status == 2
-    assert "link_width was waived until 2020-01-01 (the riser is ordered), and that day is over" in words(run)
+    assert "link_width was waived until 2020-01-01 (the riser is ordered), and that day is over" in run.said
 
 
 SETTINGS = {
@@ -183,8 +179,8 @@ def test_settings_are_in_effect_at_once_or_after_the_boot_that_the_gate_asks_for
     assert gpu_host.shell("nvidia-smi --query-gpu=power.limit --format=csv,noheader").splitlines() == ["450.00 W"] * 8
     run = gpu_host.gate("-e", json.dumps(SETTINGS))
     assert run.status == 2
-    assert "kernel_parameters: declared iommu=pt" in words(run)
-    assert "module_options: declared nvidia_uvm uvm_disable_hmm=1, found N" in words(run)
+    assert "kernel_parameters: declared iommu=pt" in run.said
+    assert "module_options: declared nvidia_uvm uvm_disable_hmm=1, found N" in run.said
 
     run = gpu_host.play(become=True, tasks=[{"ansible.builtin.reboot": {"reboot_timeout": 120}}])
     assert run.status == 0, run.output
@@ -215,16 +211,16 @@ def test_settings_that_cannot_be_are_refused(gpu_host, variables, said):
     run = gpu_host.role(variables=variables)
     gpu_host.role()
     assert run.status == 2
-    assert said in words(run)
+    assert said in run.said
 
 
 def test_an_ordinary_user_reads_all_that_needs_no_root_and_the_rest_is_unknown(gpu_host):
     facts = ("gpus[2].link.width", "bridges[0].acs", "unknown['acs of 0000:00:01.1']")
-    shown = ", ".join("{{ host.facts.%s }}" % fact for fact in facts)  # noqa: UP031  braces of Jinja
+    shown = ", ".join("{{ host.facts." + fact + " }}" for fact in facts)
     tasks = [{"gpu_host_facts": {}, "register": "host"}, {"ansible.builtin.debug": {"msg": shown}}]
     run = gpu_host.play("-e", "ansible_user=operator", tasks=tasks)
     assert run.status == 0, run.output
-    assert "16, unknown, /sys/bus/pci/devices/0000:00:01.1/config: needs root" in words(run)
+    assert "16, unknown, /sys/bus/pci/devices/0000:00:01.1/config: needs root" in run.said
 
 
 # ---- a deployment: the real engine beside the fake cards ----
@@ -243,7 +239,7 @@ ON_CPUS = {"gpu_host_all_reduce_backend": "gloo", "gpu_host_all_reduce_ranks": [
 
 def test_a_host_that_declares_no_cards_deploys_as_it_did_and_is_told_of_them(engine):
     run = engine.proves(engine.deploy("-e", json.dumps({"gpu_host_count": 0})))
-    assert "gpu2: no GPUs declared (gpu_host_count: 0): nothing was looked at, but there are 8: 0000:01:00.0" in words(run)
+    assert "gpu2: no GPUs declared (gpu_host_count: 0): nothing was looked at, but there are 8: 0000:01:00.0" in run.said
     assert run.row("window")[-1] == "match"
 
 
@@ -267,7 +263,7 @@ def test_the_old_engines_own_memory_stops_no_deployment_and_a_sick_host_does(eng
     run = engine.deploy("-e", "window=1024", "-e", json.dumps(ON_CPUS))
     engine.machine()
     assert run.status == 2
-    assert "This host is not fit for an engine: link_width." in words(run)
+    assert "This host is not fit for an engine: link_width." in run.said
     assert "gpu2: failed in task" in run.output
     assert engine.start() == [pid, invocation]
     assert "--speculative-draft-window-size 2048" in engine.shell(f"cat /etc/systemd/system/{engine.unit}")
@@ -284,8 +280,8 @@ def test_an_all_reduce_that_hangs_is_killed_at_its_deadline_and_nothing_of_it_is
     assert run.status == 2
     assert (
         "all_reduce: declared an all-reduce among 2 cards, found 2 ranks: rank 0 hung with 2 of 2 ranks, killed after 15 s"
-        in words(run)
+        in run.said
     )
-    assert "IOMMU passthrough, ACS off, uvm_disable_hmm N" in words(run)
+    assert "IOMMU passthrough, ACS off, uvm_disable_hmm N" in run.said
     assert engine.shell("pgrep --full 'sleep [7]654|all_[r]educe.py' || true") == ""
     assert engine.start() == start

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import yaml
-from deployment import ROOT, Deployment, hosts
+from deployment import ROOT, Deployment, Going, hosts, python
 
 REBOOT = ("-e", "nvidia_driver_reboot_allowed=true")
-
-
-def layer(module):
-    command = [sys.executable, "-m", module]
-    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 class Host(Deployment):
@@ -51,9 +42,9 @@ class Host(Deployment):
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory):
-    repository = layer("testhosts.nvidia_repo")
+    repository, cards = (python(f"testhosts.{module}").strip() for module in ("nvidia_repo", "fake_gpu"))
     hosts("down", "driver1")
-    hosts("up", "--layer", repository, "--layer", layer("testhosts.fake_gpu"), "driver1=10.213.77.91")
+    hosts("up", "--layer", repository, "--layer", cards, "driver1=10.213.77.91")
     with open(f"{repository}/srv/nvidia-repo/fingerprint") as file:
         fingerprint = file.read().strip()
     declared = {
@@ -105,7 +96,7 @@ def test_what_could_not_end_well_is_refused_before_anything_is_changed(host, arg
     before = host.state()
     run = host.provision(*arguments)
     assert run.status == 2
-    assert said in " ".join(run.output.split())
+    assert said in run.said
     assert host.state() == before
 
 
@@ -136,11 +127,9 @@ def test_a_bare_host_is_provisioned_with_one_reboot_and_the_second_run_changes_n
 
 def test_a_run_that_is_killed_between_installing_and_rebooting_is_finished_by_the_next_one(host):
     arguments = ["playbooks/provision.yml", *REBOOT, "-e", "nvidia_driver_version=590"]
-    env = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"}
-    command = ["ansible-playbook", "-i", host.inventory, *arguments]
-    with subprocess.Popen(command, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE) as run:
-        assert any("Make ready for the next boot" in line for line in run.stdout)
-        run.kill()
+    run = Going("-i", host.inventory, *arguments)
+    run.until("Make ready for the next boot")
+    run.kill()
     assert host.driver() == ({"580.95.05"}, {"590.44.01"})
     assert "version mismatch" in host.shell("nvidia-smi || :")
 
@@ -197,7 +186,7 @@ def test_what_is_in_the_way_of_a_change_is_named_and_nothing_is_changed(host, hu
     after = host.state(), host.driver()
     host.shell(heal)
     assert run.status == 2
-    assert said in " ".join(run.output.split())
+    assert said in run.said
     assert after == before
 
 
@@ -205,7 +194,7 @@ def test_a_toolkit_that_would_bring_a_driver_is_refused(host):
     before = host.state()
     run = host.provision("-e", "{cuda_toolkit_packages: [cuda-13-0]}")
     assert run.status == 2
-    assert "apt would install nvidia-open for it" in " ".join(run.output.split())
+    assert "apt would install nvidia-open for it" in run.said
     assert host.state() == before
 
 
@@ -232,7 +221,7 @@ def test_a_driver_package_from_another_source_is_named_and_refused(host):
     run = host.provision(*REBOOT)
     host.shell("rm /etc/apt/sources.list.d/other.list; apt-get update >&2")
     assert run.status == 2
-    assert "nvidia-modprobe 580.95.05-2 from file:/srv/other" in " ".join(run.output.split())
+    assert "nvidia-modprobe 580.95.05-2 from file:/srv/other" in run.said
 
 
 def test_a_library_that_somebody_upgraded_is_named_by_the_gate_and_healed_without_a_reboot(host):
@@ -270,5 +259,5 @@ def test_a_reboot_that_does_not_help_is_said_and_not_repeated(host):
     for _ in range(2):
         run = host.provision(*declared)
         assert run.status == 2
-        assert "started without pcie_ports=native. But a reboot for this did not help" in " ".join(run.output.split())
+        assert "started without pcie_ports=native. But a reboot for this did not help" in run.said
         assert host.boots() == boots + 1

@@ -6,12 +6,9 @@ The engine is the stand-in, testhosts/lying_engine: it starts in a second, and o
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 
 import pytest
-from deployment import INVENTORY, ROOT, python
+from deployment import INVENTORY, Going, python
 
 STATE = "/var/lib/sglang-deploy/k26"
 UNIT_FILE = "/etc/systemd/system/sglang-k26.service"
@@ -36,32 +33,14 @@ def says(deployment, port, scenario):
 
 
 def begin(*arguments):
-    """A deployment that goes on by itself, in a process group of its own."""
-    env = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"}
-    return subprocess.Popen(
-        ["ansible-playbook", "-i", INVENTORY, "deploy.yml", *arguments],
-        cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
-
-
-def read_until(process, words):
-    seen = []
-    for line in process.stdout:
-        seen.append(line)
-        if words in line:
-            return
-    raise AssertionError(f"the run ended without {words!r}:\n{''.join(seen)}")
-
-
-def said(run):
-    return " ".join(run.output.split())
+    return Going("-i", INVENTORY, "deploy.yml", *arguments)
 
 
 def test_a_first_deployment_that_fails_is_stopped_and_does_not_come_back_at_boot(deployment):
     run = deployment.deploy(*DIES)
     assert run.status == 2
-    assert CAUSE in said(run)
-    assert "is stopped and disabled: no start of it was ever verified" in said(run)
+    assert CAUSE in run.said
+    assert "is stopped and disabled: no start of it was ever verified" in run.said
     assert deployment.shell(f"systemctl is-active {deployment.unit} || true").strip() == "inactive"
     assert deployment.shell(f"systemctl is-enabled {deployment.unit} || true").strip() == "disabled"
 
@@ -78,9 +57,9 @@ def test_a_bad_change_goes_back_and_is_proved_again(deployment):
     unit = deployment.shell(f"cat {UNIT_FILE}")
     run = deployment.deploy("-e", "window=2048", *DIES)
     assert run.status == 2
-    assert CAUSE in said(run)
-    assert f"back {deployment.unit} runs again what was verified" in said(run)
-    assert "and it is proved again" in said(run)
+    assert CAUSE in run.said
+    assert f"back {deployment.unit} runs again what was verified" in run.said
+    assert "and it is proved again" in run.said
     assert "gone back: sglang-k26.service" in run.output
     assert run.row("window") == ["1024", "1024", "1024", "match"]  # of the last table
     assert deployment.shell(f"cat {UNIT_FILE}") == unit
@@ -100,21 +79,19 @@ def test_the_host_itself_knows_what_runs(deployment):
 def test_a_second_run_is_refused_and_a_run_whose_controller_died_is_replaced(deployment):
     says(deployment, 30000, LOADS)
     first = begin("-e", "window=2048")
-    read_until(first, "weights loaded")
+    first.until("weights loaded")
     refused = deployment.deploy("-e", "window=512")
     assert refused.status == 2
-    assert "is being changed by" in said(refused) and f"process {first.pid} (deploys k26) since" in said(refused)
+    assert "is being changed by" in refused.said and f"process {first.process.pid} (deploys k26) since" in refused.said
     assert refused.changed == 0
 
     # The controller dies in the middle of the load: the same command again goes on with the very start that it made.
-    os.killpg(first.pid, signal.SIGKILL)
-    first.communicate()
+    first.kill()
     start = deployment.start()
     again = begin("-e", "window=2048")
-    read_until(again, "weights loaded")
+    again.until("weights loaded")
     deployment.shell("touch /run/go")
-    output, _ = again.communicate()
-    assert again.returncode == 0, output
+    assert again.end() == 0, again.output
     assert deployment.start() == start
     assert "window 2048" in deployment.shell("sglang-deploy status")
 
@@ -135,7 +112,7 @@ def test_a_state_of_a_later_form_is_named_and_nothing_is_touched(deployment):
     deployment.shell(f'cp {STATE}/verified.json /root/; sed -i \'s/^ "version": 1/ "version": 9/\' {STATE}/verified.json')
     run = deployment.playbook("playbooks/rollback.yml")
     assert run.status == 2
-    assert "verified.json has form 9, and this project reads form 1" in said(run)
+    assert "verified.json has form 9, and this project reads form 1" in run.said
     assert deployment.start() == start
     deployment.shell(f"mv /root/verified.json {STATE}/")
 
@@ -147,7 +124,7 @@ def test_what_holds_the_port_after_the_stop_is_named_and_the_first_cause_stays(d
     )
     run = deployment.deploy("-e", "window=1024", "-e", "sglang_service_release_timeout=3")
     assert run.status == 2
-    assert "port 30000 of sglang-k26.service is still held by python3 (pid" in said(run)
-    assert "back failed too, and nothing else was touched: port 30000" in said(run)
+    assert "port 30000 of sglang-k26.service is still held by python3 (pid" in run.said
+    assert "back failed too, and nothing else was touched: port 30000" in run.said
     deployment.shell("systemctl stop orphan")
     deployment.proves(deployment.deploy("-e", "window=2048"))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import deployment
 import pytest
-from deployment import INVENTORY, ROOT
+from deployment import INVENTORY, Going
 from stage import PYTHON, make_plan, start_lines
 
 HOST, ADDRESS = "waiting1", "10.213.77.70"
@@ -69,44 +67,30 @@ def loading(host):
 
 @pytest.fixture
 def playbook(tmp_path):
-    """Start a play that proves PLAN on the host; returns the process, its output is read as it comes."""
+    """Start a play that proves PLAN on the host."""
     task = {"plan": PLAN.to_dict(), "unit_path": UNIT_PATH, "slice": 3, "hold": 1}
 
     def start(**arguments):
         play = [{"hosts": HOST, "gather_facts": False, "tasks": [{"sglang_startup": {**task, **arguments}}]}]
         path = tmp_path / "play.yml"
         path.write_text(json.dumps(play))
-        env = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"}
-        return subprocess.Popen(
-            ["ansible-playbook", "-i", INVENTORY, "-i", f"{HOST},", "-e", f"ansible_host={ADDRESS}", path],
-            cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        return Going("-i", INVENTORY, "-i", f"{HOST},", "-e", f"ansible_host={ADDRESS}", path)
 
     return start
 
 
-def read_until(process, words):
-    for line in process.stdout:
-        sys.stdout.write(line)
-        if words in line:
-            return
-    raise AssertionError(f"the run ended without {words!r}")
-
-
 def test_the_wait_survives_an_sshd_that_is_gone_for_a_while(loading, playbook):
-    process = playbook()
-    read_until(process, "arguments resolved, starting workers")
+    run = playbook()
+    run.until("arguments resolved, starting workers")
     loading("sessions=$(pgrep -P $(systemctl show -p MainPID --value ssh)); systemctl stop ssh; kill -KILL $sessions")
-    read_until(process, "connection lost, trying again")
+    run.until("connection lost, trying again")
     loading("systemctl start ssh; touch /run/go")
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
-    assert "sglang-k26.service  SGLang 0.5.13" in output
+    assert run.end() == 0, run.output
+    assert "sglang-k26.service  SGLang 0.5.13" in run.output
 
 
 def test_a_hang_ends_the_wait_with_where_and_what_next(loading, playbook):
-    process = playbook(stall=8)
-    output, _ = process.communicate()
-    assert process.returncode == 2, output
-    assert "sglang-k26.service hangs: nothing has moved for" in output
-    assert "last line of the start:" in output and "/stack on the host" in output
+    run = playbook(stall=8)
+    assert run.end() == 2, run.output
+    assert "sglang-k26.service hangs: nothing has moved for" in run.output
+    assert "last line of the start:" in run.output and "/stack on the host" in run.output

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from importlib.machinery import SourceFileLoader
-from pathlib import Path
-
 from ansible.module_utils import gpu_host_reading
+from stage import load
 
-STANDINS = Path(__file__).resolve().parents[2] / "testhosts/fake_gpu/standins"
+STANDINS = "testhosts/fake_gpu/standins"
 KERNEL = "6.1.0-31-amd64"
 VERSION = "580.95.05"
 LOADED = {
@@ -21,16 +17,8 @@ LOADED = {
 UNITS = {21544: "sglang-k26.service", 9100: "vllm.service", 77: "user-1000.slice/session-4.scope"}  # by process
 
 
-def load(path, name):
-    spec = importlib.util.spec_from_file_location(name, path, loader=SourceFileLoader(name, str(path)))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-machine = load(STANDINS / "machine.py", "machine")
-nvidia_smi = load(STANDINS / "nvidia-smi", "nvidia_smi")
+machine = load(f"{STANDINS}/machine.py")
+nvidia_smi = load(f"{STANDINS}/nvidia-smi")
 
 
 def modinfo(version=VERSION, licence="Dual MIT/GPL", signer=""):

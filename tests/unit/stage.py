@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from dataclasses import replace
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
 
 from ansible.module_utils.sglang_host import Owner
 from ansible.module_utils.sglang_proof import contract, plan
 from ansible.module_utils.sglang_proof.facts import EngineFacts, Option
 from ansible.module_utils.sglang_proof.systemd_unit import parse_properties
 
+ROOT = Path(__file__).resolve().parents[2]
 PYTHON = "/opt/sglang/0.5.13/bin/python"
 UNIT_PATH = "/etc/systemd/system/sglang-k26.service"
 SETTINGS = {
@@ -25,6 +30,15 @@ CONFIGS = {
     "target": {"max_position_embeddings": 4096},
     "drafter": {"block_size": 8, "sliding_window": 64, "layer_types": ["sliding_attention", "full_attention"]},
 }
+
+
+def load(path):
+    """A module, plugin or program of the project, which no import reaches. `path`: below ROOT."""
+    name = Path(path).stem.replace("-", "_")
+    spec = importlib.util.spec_from_loader(name, SourceFileLoader(name, str(ROOT / path)))
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def engine(

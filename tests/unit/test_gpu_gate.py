@@ -388,3 +388,10 @@ def test_a_waiver_that_does_not_hold_is_an_error(change, words):
         gate.read_waivers([{**RISER, **change}], TODAY)
     assert "gpu_host_waivers, entry 1" in str(error.value)
     assert all(word in str(error.value) for word in words)
+
+
+def test_memory_that_the_driver_does_not_tell_is_no_free_memory(stage):
+    facts = stage.facts()
+    facts["gpus"][3]["smi"]["memory_used_mib"] = None
+    (finding,) = gate.judge(facts, EIGHT)
+    assert (finding.name, finding.severity, finding.gpu) == ("unreadable", gate.CRITICAL, facts["gpus"][3]["address"])

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 
 import pytest
 from ansible.module_utils import host_lease
-from conftest import ROOT
-
-
-def plugin():
-    spec = importlib.util.spec_from_file_location("lease_action", ROOT / "plugins/action/host_lease.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from stage import load
 
 
 @pytest.fixture
@@ -70,7 +62,7 @@ def test_a_file_that_is_no_lease_blocks_nobody(path, content):
 
 
 def test_a_run_is_gone_when_its_process_is(tmp_path):
-    action = plugin()
+    action = load("plugins/action/host_lease.py")
     process = subprocess.Popen(["sleep", "infinity"])
     token = action.token(process.pid)
     assert not action.is_gone(token)
@@ -80,7 +72,7 @@ def test_a_run_is_gone_when_its_process_is(tmp_path):
 
 
 def test_a_run_of_another_controller_is_never_taken_for_gone():
-    action = plugin()
+    action = load("plugins/action/host_lease.py")
     controller, boot, pid, started = action.token(os.getpid()).split(" ")
     assert action.is_gone(f"{controller} {boot} {pid} {started}0")
     assert not action.is_gone(f"elsewhere {boot} {pid} {started}0")

@@ -173,3 +173,8 @@ def test_the_name_of_a_plan_outlives_a_part_of_it_being_done():
 )
 def test_a_range_for_people(seconds, said):
     assert rollout.duration(seconds) == said
+
+
+def test_a_url_that_may_have_a_password_is_not_told():
+    told = plan(fleet("R"), prometheus="http://reader:secret@192.0.2.1:9090")
+    assert "secret" not in str(told)

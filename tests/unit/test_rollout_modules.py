@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import replace
 
 import pytest
 from ansible.module_utils import sglang_host
 from ansible.module_utils.testing import patch_module_args
-from conftest import ROOT
-from stage import FakeHost, make_plan
+from stage import FakeHost, load, make_plan
 
 PLAN = make_plan()
 URL = f"http://127.0.0.1:{PLAN.port}"
 PEER = "http://192.0.2.12:30000"
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"library/{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -31,7 +22,7 @@ def host():
 
 def running(name, host, monkeypatch, capsys, **replacements):
     """Returns a function that runs the module with arguments and returns its result."""
-    module = load(name)
+    module = load(f"library/{name}.py")
     monkeypatch.setattr(module, "Host", lambda: host)
     for function, replacement in replacements.items():
         monkeypatch.setattr(module, function, replacement)
@@ -136,7 +127,7 @@ def test_a_start_that_does_not_answer_at_the_end_has_failed(soak):
 )
 def test_an_analysis_that_cannot_be_made_is_refused_with_the_policy(capsys, check, said):
     with patch_module_args({"policy": {"batches": ["1"], "analysis": [check]}}), pytest.raises(SystemExit):
-        load("rollout_plan").main()
+        load("library/rollout_plan.py").main()
     result = json.loads(capsys.readouterr().out)
     assert result["failed"] and said in result["msg"]
 

@@ -24,3 +24,7 @@ def test_one_answer_of_its_own_is_allowed_by_the_mean_and_the_worst_is_shown():
         "prompts: declared a score of 0.6, found 0.50 in the mean of 2.\n"
         "  worst    0.00 for 'b'\n  recorded 'x'\n  answered 'y'"
     )
+
+
+def test_without_a_word_only_the_same_is_the_same():
+    assert (answers.score("===", "==="), answers.score("!!!!", "===")) == (1, 0)

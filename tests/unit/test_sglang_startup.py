@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from dataclasses import replace
@@ -10,24 +9,16 @@ from dataclasses import replace
 import pytest
 from ansible.module_utils import sglang_host
 from ansible.module_utils.testing import patch_module_args
-from conftest import ROOT
-from stage import FakeHost, echo_line, make_plan, start_lines, with_alarms
+from stage import FakeHost, echo_line, load, make_plan, start_lines, with_alarms
 
 SECRET = "sk-Zq8very-secret"
 PLAN = make_plan()
 
 
-def load():
-    spec = importlib.util.spec_from_file_location("sglang_startup", ROOT / "library/sglang_startup.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def startup(monkeypatch, capsys, tmp_path):
     """Run the module against a host; returns its result and all that it printed."""
-    module = load()
+    module = load("library/sglang_startup.py")
     unit = tmp_path / "unit"
     unit.write_text("[Service]\n")
 

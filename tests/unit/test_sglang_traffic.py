@@ -440,3 +440,10 @@ def test_what_is_no_gateway_is_refused(url):
 def test_a_key_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(CannotRead, match=r"traffic_gateway_key_file: .*/none cannot be read: No such file"):
         traffic.gateways(["http://gateway:8000"], str(tmp_path / "none"))
+
+
+def test_a_note_that_cannot_be_read_keeps_the_engine_out(tmp_path):
+    hold = traffic.Hold(str(tmp_path))
+    assert hold.read() is None
+    (tmp_path / "held_out.json").write_text("{")
+    assert hold.read()["by_hand"] and "cannot be read" in hold.read()["why"]

@@ -59,7 +59,7 @@ def main():
             sep="\n      ",
             flush=True,
         )
-    stage.hosts("down", HOST, check=True)
+    stage.hosts("down", HOST)
     print(f"\n{seeds} interrupted deployments, {wrong} ended otherwise than an undisturbed one")
     sys.exit(1 if wrong else 0)
 

@@ -24,7 +24,7 @@ SHOWN = (
 def deployed():
     stage.up({HOST: run.ADDRESSES[HOST]})
     yield stage.Host(HOST)
-    stage.hosts("down", HOST, check=True)
+    stage.hosts("down", HOST)
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -9,18 +9,9 @@ import re
 
 from rollout_fleet import HONEST, NAMES, begun_until_it_restarts
 
-# An engine that is told 2048 never says what its worker runs with.
-LIE = {
-    "token_seconds": 0.05,
-    "at": [
-        {
-            "line": "Initialized DFLASH draft runner. attention_backend=triton, model=DFlashDraftModel, block_size=8, "
-            "draft_window_size=2048",
-            "do": "cut",
-            "value": len("Initialized DFLASH draft runner. attention_backend=triton, model=DFlashDraftModel, block_size=8"),
-        }
-    ],
-}
+# The founding failure: an engine that is told 2048 has a worker that runs without a window.
+WORKER = "Initialized DFLASH draft runner. attention_backend=triton, model=DFlashDraftModel, block_size=8, draft_window_size="
+LIE = {**HONEST, "at": [{"line": WORKER + "2048", "do": "instead", "value": WORKER + "None, compact_cache=False"}]}
 
 
 def test_a_setting_that_does_not_hold_touches_one_host_which_goes_back_and_serves(fleet):
@@ -30,7 +21,7 @@ def test_a_setting_that_does_not_hold_touches_one_host_which_goes_back_and_serve
     with fleet.under_load():
         run = fleet.deploy("-e", "window=2048")
     assert run.status == 2
-    assert re.search(r"window: declared 2048, found \w+ \(effective hop, (missing|unreadable)\)", run.said)
+    assert "window: declared 2048, found none (effective hop, differs)" in run.said, run.output
     assert "back sglang-k26.service runs again what was verified" in run.said
     assert "rollout ends: 1 failed, 0 allowed stands fleet2, fleet3, fleet4, fleet5, fleet6, fleet7, fleet8 not" in run.said
     after = fleet.starts()

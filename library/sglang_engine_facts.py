@@ -17,6 +17,9 @@ options:
     description: The interpreter of the engine's environment.
     type: path
     required: true
+  release:
+    description: The release that was declared. It is an error that another one is installed there.
+    type: str
   cache:
     description:
       - A file on the host that keeps the facts as JSON.
@@ -45,6 +48,7 @@ EXAMPLES = r"""
 - name: Read the engine that the service will start
   sglang_engine_facts:
     python: /opt/sglang/0.5.13/bin/python
+    release: 0.5.13
     cache: /var/lib/sglang/facts-0.5.13.json
   register: engine
 
@@ -115,6 +119,7 @@ def main():
     module = AnsibleModule(
         argument_spec={
             "python": {"type": "path", "required": True},
+            "release": {"type": "str"},
             "cache": {"type": "path"},
             "required": {"type": "bool", "default": True},
         },
@@ -130,6 +135,12 @@ def main():
     except (CannotRead, NotAnEngine) as error:
         module.fail_json(msg=f"{python}: {error}")
 
+    declared, found = module.params["release"], engine.facts.release
+    if declared not in (None, found):
+        module.fail_json(
+            msg=f"sglang_engine_version: declared {declared}, but {python.rsplit('/', 2)[0]} holds SGLang {found} (read in "
+            f"its package metadata). Correct the lock or the ref, or declare sglang_engine_version={found}."
+        )
     result = {
         "installed": True,
         "package": str(engine.package),

@@ -26,9 +26,9 @@ options:
     required: true
   python:
     description:
-      - The engine's interpreter, an absolute path. Without it, and in check mode where the engine is not installed yet, only
-        what needs no host is checked, and no plan is returned.
+      - The engine's interpreter, an absolute path. In check mode, where the engine is not installed yet, there is no plan.
     type: path
+    required: true
   facts:
     description: The O(sglang_engine_facts#module:cache) of C(sglang_engine_facts), so that the engine is not read again.
     type: path
@@ -50,12 +50,6 @@ options:
   inputs:
     description: Further data that makes a restart necessary when it changes, such as the unit's template.
     type: raw
-  beside:
-    description:
-      - Settings of the other instances of this host, name of the instance to settings. What an instance has alone (its port,
-        its GPUs) none of them may declare too. Looked at without O(python).
-    type: dict
-    default: {}
   contract:
     description:
       - A fork's contract as the action C(yaml_with_lines) read it, C(file), C(data) and C(lines); it wins over the built-in
@@ -82,12 +76,6 @@ author: The contributors
 """
 
 EXAMPLES = r"""
-- name: Refuse values that no engine could run, before a host is touched
-  sglang_plan:
-    instance: k26
-    settings: {spec_algorithm: DFLASH, block_size: 8, window: 4}
-  delegate_to: localhost
-
 - name: Plan
   sglang_plan:
     instance: k26
@@ -98,27 +86,27 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plan:
-  description: The plan, the argument of C(sglang_startup); null where O(python) was not given.
+  description: The plan, the argument of C(sglang_startup); null where the engine is not installed yet.
   type: dict
   returned: success
 restart_needed:
   description: Whether no process runs that carries this plan, or its last start was found not to do what was declared.
   type: bool
-  returned: when O(python) was given
+  returned: where the engine is installed
 unit:
   description:
     - What the unit's template needs, C(exec_start) and the lines of C(environment), quoted for systemd.
     - Whether the unit C(exists).
   type: dict
-  returned: when O(python) was given
+  returned: where the engine is installed
 unproved:
   description: Whether a start of this plan was made, by this or an earlier run, and never proved.
   type: bool
-  returned: when O(python) was given
+  returned: where the engine is installed
 loads:
   description: How long the last starts that were proved took, C(seconds), and whether they were C(cold), newest first.
   type: list
-  returned: when O(python) was given
+  returned: where the engine is installed
 conflict:
   description: Who else holds the port or a GPU, C(what), C(held_by) and its C(unit).
   type: dict
@@ -126,15 +114,11 @@ conflict:
 differences:
   description: Why a restart is needed, as sentences. Empty where no process runs.
   type: list
-  returned: when O(python) was given
+  returned: where the engine is installed
 dry_hop:
   description: C(asked), C(cached), or why the engine's resolver could not be asked.
   type: str
-  returned: when O(python) was given
-settings:
-  description: Names of all settings that the contract, or the fork's, knows.
-  type: list
-  returned: success
+  returned: where the engine is installed
 """
 
 import contextlib
@@ -156,13 +140,12 @@ DRY_HOP_SECONDS = 300  # a cold import of torch from a slow disk takes minutes
 ARGUMENTS = {
     "instance": {"type": "str", "required": True},
     "settings": {"type": "dict", "required": True},
-    "python": {"type": "path"},
+    "python": {"type": "path", "required": True},
     "facts": {"type": "path"},
     "extra_args": {"type": "list", "elements": "str", "default": []},
     "environment": {"type": "dict", "default": {}},
     "key_file": {"type": "path", "no_log": False},
     "inputs": {"type": "raw"},
-    "beside": {"type": "dict", "default": {}},
     "contract": {"type": "dict"},
     "dry_hop": {"type": "bool", "default": True},
     "user": {"type": "str"},
@@ -176,15 +159,12 @@ def main():
     try:
         rules = fork.read(params["contract"]) if params["contract"] else contract.BUILT_IN
     except fork.BadContract as bad:
-        module.fail_json(msg="The contract cannot be used. Nothing was changed.\n" + indented(bad.problems))
-    result = {"changed": False, "plan": None, "settings": rules.names()}
+        module.fail_json(msg="The contract cannot be used. Nothing was changed.\n" + plan.indented(bad.problems))
+    result = {"changed": False, "plan": None}
     try:
         engine = installed(params, module.check_mode)
         if engine is None:
-            refuse_collisions(params, plan.declared(params["settings"], contract=rules), rules)
-            if params["python"]:
-                result["verdict_table"] = unknown_table(params)
-            module.exit_json(**result)
+            module.exit_json(**result, verdict_table=unknown_table(params))
         made = make_plan(params, engine, rules)
         if params["dry_hop"]:
             result["dry_hop"] = ask_resolver(made, params, module.check_mode)
@@ -198,7 +178,7 @@ def main():
         attempt = state.attempt() if state else NO_ATTEMPT
         conflict = sglang_control.held_by(host, made, unit.control_group)
     except plan.Refused as refused:
-        module.fail_json(msg=refusal(params["instance"], refused.problems))
+        module.fail_json(msg=plan.refusal(params["instance"], refused.problems))
     except (CannotRead, NotAnEngine) as error:
         module.fail_json(msg=str(error))
     failed_before = attempt["failed"] and attempt["digest"] == made.digest
@@ -221,28 +201,8 @@ def main():
     module.exit_json(**result)
 
 
-def refuse_collisions(params, declaration, rules):
-    beside = []
-    for name, settings in params["beside"].items():
-        with contextlib.suppress(plan.Refused):  # its own check says so
-            beside.append((name, plan.declared(settings, contract=rules)))
-    problems = list(plan.collisions((params["instance"], declaration), beside))
-    if problems:
-        raise plan.Refused(problems)
-
-
-def refusal(instance, problems):
-    return f"sglang-{instance}: the declaration cannot run. No service was touched.\n{indented(problems)}"
-
-
-def indented(problems):
-    return "\n".join(f"  {problem}" for problem in problems)
-
-
 def installed(params, check_mode):
-    """The engine of `python`, or None where none is asked for, or none is there yet in check mode. Raises CannotRead."""
-    if not params["python"]:
-        return None
+    """The engine of `python`, or None where none is there yet in check mode. Raises CannotRead."""
     try:
         return sglang_engine.read(params["python"], params["facts"])
     except sglang_engine.Missing as missing:

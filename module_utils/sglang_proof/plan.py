@@ -100,6 +100,14 @@ class Declared:
     contract: Contract = BUILT_IN
 
 
+def refusal(instance, problems):
+    return f"sglang-{instance}: the declaration cannot run. No service was touched.\n{indented(problems)}"
+
+
+def indented(problems):
+    return "\n".join(f"  {problem}" for problem in problems)
+
+
 def declared(raw, family=None, configs=None, release=None, contract=BUILT_IN):
     """The settings of one instance, checked as far as it is known here. Raises Refused with all problems at once.
 

@@ -1,29 +1,33 @@
-"""Refuse what the user declared under a name that means nothing, and gather what he declared, before anything is touched.
+"""Refuse, before anything is touched, names that mean nothing and values that no engine could run; gather the rest.
 
 Arguments:
-  settings  names of settings; each may be declared as the variable PREFIX + name
-  prefix    the prefix of these long names
-  short     those settings that may also be declared by their bare name
-  aliases   {other short name: the role variable it stands for}
-  own       names that the user declares as his own
-  hosts     whose inventory variables are checked; by default the host of the task
+  instances  the engines of the host, each with a `name` and perhaps `settings`
+  only       name of the one to look at; all where it is empty
+  shared     settings of all instances
+  contract   a fork's contract as the action yaml_with_lines read it: {file, data, lines}
+  prefix     each setting may also be declared as the variable PREFIX + name, which wins
+  short      those settings that may be declared by their bare name too
+  aliases    {other short name: the role variable it stands for}
+  own        names that the user declares as his own
 
-Known are these names, and every option in the argument specs of the project's roles. A name from -e must be known,
-own, or begin with ansible_. A variable of the inventory must be known or own if it is the name of a setting that has
-no short form, begins with the first word of PREFIX or looks like a misspelt known name; all others are the user's
+Known are the settings of the contract, and every option in the argument specs of the project's roles. A name from -e must
+be known, own, or begin with ansible_. A variable of the inventory must be known or own if it is the name of a setting that
+has no short form, begins with the first word of PREFIX or looks like a misspelt known name; all others are the user's
 business. A short and its long name with different values are an error. All problems come in one message.
 
-Returns `settings`: {name: value} as declared for the first of `hosts`. It changes nothing and needs no connection, so
-it runs in check mode too.
+Returns `settings`: {name: value} of what was declared as variables. It changes nothing and needs no connection, so it runs
+in check mode too, and runs in Ansible's own process: over a fleet it is asked once for each host.
 """
 
 from __future__ import annotations
 
+import json
 from difflib import get_close_matches
-from itertools import chain
+from itertools import chain, combinations
 from pathlib import Path
 from typing import NamedTuple
 
+import ansible.module_utils
 import yaml
 from ansible import constants as C
 from ansible.errors import AnsibleActionFail
@@ -37,6 +41,10 @@ try:
 except ImportError:  # not a public interface; without it errors name the group, not the line
     Origin = None
 
+# Ansible gives its modules this path, and its plugins not.
+ansible.module_utils.__path__.extend(C.DEFAULT_MODULE_UTILS_PATH)
+from ansible.module_utils.sglang_proof import contract, fork, plan  # noqa: E402
+
 MISSPELT = 0.8  # similarity from which an unknown inventory variable is taken for a misspelt one
 TABLES = "verdict_table"
 
@@ -49,46 +57,60 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _, given = self.validate_argument_spec(
             {
-                "settings": {"type": "list", "elements": "str", "required": True},
+                "instances": {"type": "list", "elements": "dict", "required": True},
+                "only": {"type": "str", "default": ""},
+                "shared": {"type": "dict", "default": {}},
+                "contract": {"type": "dict"},
                 "prefix": {"type": "str", "required": True},
                 "short": {"type": "list", "elements": "str", "default": []},
                 "aliases": {"type": "dict", "default": {}},
                 "own": {"type": "list", "elements": "str", "default": []},
-                "hosts": {"type": "list", "elements": "str", "default": [task_vars["inventory_hostname"]]},
             }
         )
+        given = plain(given)
         if TABLES not in C.CALLBACKS_ENABLED:
             raise AnsibleActionFail(
                 f"The callback {TABLES} is not enabled, so this run could end well without a proof "
                 f"(configuration in force: {C.CONFIG_FILE or 'none'}). "
                 "Next: run from the project's directory, or set ANSIBLE_CONFIG to its ansible.cfg"
             )
-        roles = role_options()
-        pairs = {**{name: given["prefix"] + name for name in given["short"]}, **given["aliases"]}
-        long = [given["prefix"] + name for name in given["settings"]]
-        known = Known(
-            {*long, *pairs, *given["own"], *chain(*roles.values())},
-            dict(zip(given["settings"], long, strict=True)),
-            (given["prefix"].split("_")[0] + "_", *(f"{role}_" for role in roles)),
-        )
+        try:
+            rules = fork.read(given["contract"]) if given["contract"] else contract.BUILT_IN
+        except fork.BadContract as bad:
+            problems = plan.indented(bad.problems)
+            raise AnsibleActionFail(f"The contract cannot be used. Nothing was changed.\n{problems}") from None
+        host = task_vars["inventory_hostname"]
+        declared = self._inventory_variables(host)
         extra = {name: (value, origin(name, "-e")) for name, value in load_extra_vars(self._loader).items()}
-        problems = dict.fromkeys(known.problems(extra, everything=True))  # a dict: hosts share groups, each once
-        settings = {}
-        for host in reversed(given["hosts"]):
-            declared = self._inventory_variables(host)
-            problems.update(dict.fromkeys(known.problems(declared)))
-            problems.update(dict.fromkeys(self._disagreeing(declared | extra, pairs)))
-            settings = self._settings(declared | extra, given)
+        settings = plain(self._settings(declared | extra, rules.names(), given))
+        problems = [
+            *self._names(declared, extra, rules.names(), given),
+            *unclear(host, settings, given),
+            *impossible(settings, rules, given),
+        ]
         return {
             "changed": False,
             "failed": bool(problems),
-            "msg": "\n".join(problems) or "all names are known",
+            "msg": "\n".join(problems) or "all of it is known, and could run",
             "settings": settings,
         }
 
-    def _settings(self, declared, given):
+    def _names(self, declared, extra, settings, given):
+        roles = role_options()
+        pairs = {**{name: given["prefix"] + name for name in given["short"]}, **given["aliases"]}
+        long = {name: given["prefix"] + name for name in settings}
+        known = Known(
+            {*long.values(), *pairs, *given["own"], *chain(*roles.values())},
+            long,
+            (given["prefix"].split("_")[0] + "_", *(f"{role}_" for role in roles)),
+        )
+        yield from known.problems(extra, everything=True)
+        yield from known.problems(declared)
+        yield from self._disagreeing(declared | extra, pairs)
+
+    def _settings(self, declared, settings, given):
         found = {}
-        for name in given["settings"]:
+        for name in settings:
             names = [given["prefix"] + name, *([name] if name in given["short"] else [])]
             for value in (declared[n][0] for n in names if n in declared):
                 found[name] = self._templar.template(value)
@@ -98,8 +120,6 @@ class ActionModule(ActionBase):
         """Return {variable: (value, where it was read)} of a host; what is nearer to the host wins."""
         inventory = self._task.get_variable_manager()._inventory
         host = inventory.get_host(name)
-        if host is None:
-            raise AnsibleActionFail(f'hosts: "{name}" is not in the inventory. Next: ansible-inventory --graph')
         declared = {}
         for entity in [*sort_groups(host.get_groups()), host]:
             place = f"host {entity.name}" if entity is host else f"group {entity.name}"
@@ -141,6 +161,37 @@ class Known(NamedTuple):
             match = get_close_matches(name, self.names, n=1, cutoff=0.6 if everything else MISSPELT)
             if everything or name.startswith(self.prefixes) or (match and name != match[0] + "s"):
                 yield f"{name}: unknown ({read})." + (f" Did you mean {match[0]}?" if match else "")
+
+
+def plain(value):
+    """As a module would get it: numbers and texts, not Ansible's own kinds of them."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def unclear(host, settings, given):
+    """What was declared for one of several instances, and does not say which."""
+    names = [instance["name"] for instance in given["instances"]]
+    if settings and not given["only"] and len(names) > 1:
+        declared, which = ", ".join(settings), ", ".join(names)
+        yield f"{declared}: declared for {host}, which has the instances {which}. Say which one: -e instance={names[0]}."
+
+
+def impossible(settings, rules, given):
+    """What no engine could run, and what no two of one host: as far as it is known without the host."""
+    chosen = [given["only"]] if given["only"] else [instance["name"] for instance in given["instances"]]
+    declared = {}
+    for instance in given["instances"]:
+        name, own = instance["name"], instance.get("settings") or {}
+        raw = {**given["shared"], **own, **(settings if name in chosen else {})}
+        try:
+            declared[name] = plan.declared(raw, contract=rules)
+        except plan.Refused as refused:
+            if name in chosen:
+                yield plan.refusal(name, refused.problems)
+    for one, other in combinations(declared.items(), 2):
+        problems = list(plan.collisions(one, [other])) if {one[0], other[0]} & {*chosen} else []
+        if problems:
+            yield plan.refusal(one[0], problems)
 
 
 def role_options():

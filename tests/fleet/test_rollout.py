@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 
+from faults import DRAFT_LINE
 from rollout_fleet import HONEST, NAMES, begun_until_it_restarts
 
 # The founding failure: an engine that is told 2048 has a worker that runs without a window.
-WORKER = "Initialized DFLASH draft runner. attention_backend=triton, model=DFlashDraftModel, block_size=8, draft_window_size="
-LIE = {**HONEST, "at": [{"line": WORKER + "2048", "do": "instead", "value": WORKER + "None, compact_cache=False"}]}
+TOLD, RUNS = (DRAFT_LINE.format(window=window, compact=compact) for window, compact in ((2048, True), (None, False)))
+LIE = {**HONEST, "at": [{"line": TOLD, "do": "instead", "value": RUNS}]}
 
 
 def test_a_setting_that_does_not_hold_touches_one_host_which_goes_back_and_serves(fleet):

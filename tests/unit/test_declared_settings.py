@@ -6,17 +6,18 @@ import pytest
 
 PLAYBOOK = """
 - name: Check what is declared
-  hosts: localhost
+  hosts: engines
   gather_facts: false
   tasks:
     - name: Refuse unknown names
       declared_settings:
-        settings: [window, budget, port]
+        instances: "{{ instances | default([{'name': 'k26'}]) }}"
+        only: "{{ instance | default('') }}"
+        shared: {spec_algorithm: DDTREE, model: /m, draft_model: /d, block_size: 8}
         prefix: sglang_service_
         short: [window, budget]
-        aliases: {sglang_version: sglang_engine_version}
-        own: [rack]
-        hosts: "{{ groups['engines'] }}"
+        aliases: {sglang_version: sglang_engine_version, instance: sglang_service_only}
+        own: [rack, instances]
       register: declared
     - name: Show what was declared
       ansible.builtin.debug:
@@ -145,3 +146,28 @@ def test_a_name_that_the_user_declares_as_his_own_stays_his(check):
     run = check(host="{rack: 7}")
     assert run.returncode == 0, run.stdout
     assert "declared: {}" in run.stdout
+
+
+INSTANCES = '{instances: [{name: k26, settings: {port: 30000, gpus: "0,1"}}, {name: k27, settings: {port: %d, gpus: "2"}}]}'
+
+
+def test_two_instances_that_take_the_same_are_refused_once(check):
+    run = check("--limit", "a", host=INSTANCES % 30000)
+    assert run.returncode == 2
+    assert run.stdout.count("port: k26 and k27 of one host both take port 30000; each needs its own") == 1
+
+
+def test_a_setting_for_one_of_several_instances_says_which(check):
+    run = check("--limit", "a", "-e", "window=512", host=INSTANCES % 30001)
+    assert run.returncode == 2
+    assert "window: declared for a, which has the instances k26, k27. Say which one: -e instance=k26." in run.stdout
+    run = check("--limit", "a", "-e", "window=512", "-e", "instance=k27", host=INSTANCES % 30001)
+    assert run.returncode == 0, run.stdout
+
+
+def test_what_is_wrong_with_another_instance_is_its_own_business(check):
+    of_k26 = "{instances: [{name: k26, settings: {window: 4}}, {name: k27, settings: {port: 30001}}]}"
+    run = check("--limit", "a", host=of_k26)
+    assert run.returncode == 2 and "window: declared 4" in run.stdout
+    run = check("--limit", "a", "-e", "instance=k27", host=of_k26)
+    assert run.returncode == 0, run.stdout

@@ -182,37 +182,42 @@ PLAYBOOK = """
       yaml_with_lines:
         path: house.yml
       register: house
-    - name: Plan
-      sglang_plan:
-        instance: k26
-        settings: {spec_algorithm: ddtree, draft_model: /d, budget: 8, topk: "TOPK"}
+    - name: Declare
+      declared_settings:
+        instances: [{name: k26}]
+        shared: {spec_algorithm: ddtree, draft_model: /d, budget: 8, SETTINGS}
         contract: "{{ house.document }}"
-      register: planned
-    - name: Show
-      ansible.builtin.debug:
-        msg: "{{ planned.settings | select('match', 'spec_|flavour') | join(' ') }}"
+        prefix: sglang_service_
 """
 
 
+FLAVOUR = HOUSE.replace("  budget:", "  flavour:\n    type: text\n  budget:")
+
+
 @pytest.mark.parametrize(
-    "topk, text, said",
+    "settings, text, said",
     [
-        ("4", HOUSE, "spec_algorithm"),
-        ("4", HOUSE.replace("  budget:", "  flavour:\n    type: text\n  budget:"), "spec_algorithm flavour"),
-        ("9", HOUSE, "topk: declared 9, but it must be at most 8 (budget)"),
-        ("4", HOUSE.replace("maximum: budget", "maxi: budget"), "house.yml:19: settings.topk.maxi: did you mean maximum?"),
-        ("4", HOUSE + "family: again\n", "house.yml:30: family stands twice"),
+        ("topk: 4", HOUSE, "ok=2"),
+        ("topk: 4, flavour: plain", FLAVOUR, "ok=2"),
+        ("topk: 4, flavour: plain", HOUSE, "flavour: no setting has this name"),
+        ("topk: 9", HOUSE, "topk: declared 9, but it must be at most 8 (budget)"),
+        (
+            "topk: 4",
+            HOUSE.replace("maximum: budget", "maxi: budget"),
+            "house.yml:19: settings.topk.maxi: did you mean maximum?",
+        ),
+        ("topk: 4", HOUSE + "family: again\n", "house.yml:30: family stands twice"),
     ],
 )
-def test_the_controller_reads_the_file_and_the_module_checks_it(tmp_path, monkeypatch, ansible_playbook, topk, text, said):
+def test_a_play_refuses_what_the_forks_contract_does_not_allow(
+    tmp_path, monkeypatch, ansible_playbook, settings, text, said
+):
     (tmp_path / "house.yml").write_text(text)
-    (tmp_path / "play.yml").write_text(PLAYBOOK.replace("TOPK", topk))
+    (tmp_path / "play.yml").write_text(PLAYBOOK.replace("SETTINGS", settings))
     monkeypatch.chdir(tmp_path)
-    done = ansible_playbook(
-        "play.yml", "-i", "localhost,", "-c", "local", "-e", f"ansible_python_interpreter={sys.executable}"
-    )
+    done = ansible_playbook("play.yml", "-i", "localhost,")
     assert said in done.stdout + done.stderr
-    assert (done.returncode == 0) == said.startswith("spec_algorithm")
+    assert (done.returncode == 0) == said.startswith("ok=")
 
 
 # ---- the proposal ----

@@ -154,7 +154,7 @@ INSTANCES = '{instances: [{name: k26, settings: {port: 30000, gpus: "0,1"}}, {na
 def test_two_instances_that_take_the_same_are_refused_once(check):
     run = check("--limit", "a", host=INSTANCES % 30000)
     assert run.returncode == 2
-    assert run.stdout.count("port: k26 and k27 of one host both take port 30000; each needs its own") == 1
+    assert run.stdout.split("msg:")[1].count("port: k26 and k27 of one host both take port 30000; each needs its own") == 1
 
 
 def test_a_setting_for_one_of_several_instances_says_which(check):

@@ -30,6 +30,13 @@ def names(findings, severity=None):
     return [finding.name for finding in findings if severity in (None, finding.severity)]
 
 
+def test_the_page_lists_all_findings():
+    page = (Path(__file__).parents[2] / "docs/provision.md").read_text()
+    assert re.findall(r"^[|] `(\w+)` [|] (.*) [|]$", page.split("| finding |")[1], re.MULTILINE) == list(
+        gate.FINDINGS.items()
+    )
+
+
 def test_a_healthy_host_raises_nothing(stage):
     assert judged(stage) == []
 

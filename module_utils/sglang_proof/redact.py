@@ -33,6 +33,8 @@ _VALUE = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
+# "NAME=a b", as systemd and shells quote a whole assignment: to the quote that opened before the name.
+_WHOLE = {'"': re.compile(r'(?:[^"\\]|\\.)+'), "'": re.compile(r"(?:[^'\\]|\\.)+")}
 _UNSET = re.compile(r"""(?:None|null|True|False|true|false|''|""|\[\]|\{\}|\(\))(?![\w.-])""")
 _URL = re.compile(r"(://[^/\s:@'\"]*):[^/\s@'\"]+@")
 
@@ -70,9 +72,10 @@ def text(line):
         start, name = named.end(), named["name"]
         if start < position or not is_secret(name) or not (named["assigned"] or name.startswith("--")):
             continue
-        value = _VALUE.match(line, start)
+        whole = _WHOLE.get(line[named.start() - 1 : named.start()]) if named["assigned"] == "=" else None
+        value = (whole or _VALUE).match(line, start)
         if value and not _UNSET.match(line, start):
-            shown += [line[position:start], _hidden(value)]
+            shown += [line[position:start], REDACTED if whole else _hidden(value)]
             position = value.end()
     return _URL.sub(rf"\1:{REDACTED}@", "".join(shown) + line[position:])
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 
 ENOUGH = 3  # recorded loads of an instance from which its own range says more than that of its fleet
 STEP = (5, 60)  # seconds that one batch takes besides loads, drain and soak: connections, modules, the proof
@@ -24,28 +23,10 @@ class Refused(Exception):
 
 
 def check(policy):
-    """Raises Refused with all that is wrong with a policy."""
-    problems = []
-    if not policy["batches"]:
-        problems.append("rollout_batches: declared nothing. Say how many hosts change at once, such as [1, 25%, 100%]")
-    for size in policy["batches"]:
-        if not re.fullmatch(r"[1-9]\d*|(?:100|[1-9]\d?)%", str(size)):
-            problems.append(f"rollout_batches: declared {size!r}, which is no number of hosts from 1 and no 1% to 100%")
-    for name in ("failures_allowed", "soak", "deadline"):
-        if policy[name] < 0:
-            problems.append(f"rollout_{name}: declared {policy[name]}, which is below 0")
-    if not re.fullmatch(r"\d+|(?:100|\d{1,2})%", policy["serving_minimum"]):
-        problems.append(
-            f"traffic_minimum_serving: declared {policy['serving_minimum']!r}, which is no number of hosts and no 0% to 100%"
-        )
+    """Raises Refused where what is declared does not go together; each value by itself is legal."""
     asked = [check["name"] for check in policy["analysis"] if check["query"]]
-    if asked and not re.match(r"https?://.", policy["prometheus"]):
-        problems.append(
-            f"rollout_prometheus: declared {policy['prometheus']!r}, which is no URL, and rollout_analysis asks it for "
-            f"{', '.join(asked)}"
-        )
-    if problems:
-        raise Refused(problems)
+    if asked and not policy["prometheus"]:
+        raise Refused([f"rollout_prometheus: declared nothing, and rollout_analysis asks it for {', '.join(asked)}"])
 
 
 def make(order, hosts, policy):

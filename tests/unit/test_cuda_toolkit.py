@@ -55,7 +55,7 @@ def test_the_toolkit_is_that_of_the_engines_wheels_or_the_declared_one(preflight
     [
         ({"cuda_toolkit_version": "13.1"}, "at most 13.0, the CUDA of NVIDIA driver 580"),
         ({"cuda_toolkit_version": "12.8"}, "at least 12.9"),
-        ({"cuda_toolkit_version": "13-0"}, "declared 13-0"),
+        ({"cuda_toolkit_version": "13-0"}, "declared '13-0'"),
     ],
 )
 def test_a_toolkit_that_the_driver_cannot_load_or_that_cannot_compile_for_these_cards_is_refused(preflight, declared, said):

@@ -40,6 +40,9 @@ PREFLIGHT = """
   hosts: sglang
   gather_facts: false
   tasks:
+    - name: Refuse values that cannot be meant
+      declared_values:
+        roles: [sglang_engine, sglang_service, rollout, traffic, gpu_host]
     - name: Refuse unknown names, and values that no engine could run
       ansible.builtin.include_role:
         name: sglang_service

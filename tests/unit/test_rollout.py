@@ -65,18 +65,6 @@ def test_where_nobody_may_be_missing_one_host_at_a_time_is_asked_for():
     assert plan(fleet("RRR"), serving_minimum="100%")["sizes"] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("size", ["0", "-1", "0%", "101%", "many", "1.5", ""])
-def test_a_size_that_means_nothing_is_refused(size):
-    with pytest.raises(rollout.Refused, match=f"rollout_batches: declared '{size}'"):
-        plan(fleet("RR"), batches=["1", size])
-
-
-def test_all_that_is_wrong_with_a_policy_is_told_at_once():
-    with pytest.raises(rollout.Refused) as refused:
-        rollout.check({**POLICY, "batches": [], "soak": -1})
-    assert len(refused.value.problems) == 2
-
-
 def test_a_host_that_was_lost_before_counts_as_failed():
     hosts = fleet("RR")
     with pytest.raises(rollout.Refused, match=r"gpu3: failed or unreachable before the rollout began.*--limit 'all,!gpu3'"):
@@ -90,17 +78,10 @@ def test_without_the_host_of_the_lease_another_is_named_that_is_alive():
         plan(fleet("RR"), order=["gpu0", "gpu1", "gpu2"], lease_host="gpu0")
 
 
-@pytest.mark.parametrize("minimum", ["abc", "101%", "-1", "1.5", ""])
-def test_a_number_that_must_serve_and_is_none_is_refused(minimum):
-    with pytest.raises(rollout.Refused, match=f"traffic_minimum_serving: declared '{minimum}'"):
-        plan(fleet("RR"), serving_minimum=minimum)
-
-
-@pytest.mark.parametrize("prometheus", ["", "prometheus:9090"])
-def test_an_analysis_that_asks_a_prometheus_needs_its_url(prometheus):
+def test_an_analysis_that_asks_a_prometheus_needs_its_url():
     query = [{"name": "errors", "query": "up"}]
-    with pytest.raises(rollout.Refused, match=f"rollout_prometheus: declared '{prometheus}'.*for errors"):
-        plan(fleet("RR"), analysis=query, prometheus=prometheus)
+    with pytest.raises(rollout.Refused, match=r"rollout_prometheus: declared nothing.*for errors"):
+        plan(fleet("RR"), analysis=query)
     plan(fleet("RR"), analysis=query, prometheus="http://192.0.2.1:9090")
 
 

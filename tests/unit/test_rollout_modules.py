@@ -122,7 +122,7 @@ def test_a_start_that_does_not_answer_at_the_end_has_failed(soak):
         ({"name": "errors", "at_most": 0.1}, "one of the following is required: metric, query"),
         ({"name": "errors", "metric": "m"}, "one of the following is required: at_least, at_most"),
         ({"name": "errors", "metric": "m", "at_most": "few"}, "at_most"),
-        ({"name": "errors", "query": "up", "at_most": 0.1}, "rollout_prometheus: declared ''"),
+        ({"name": "errors", "query": "up", "at_most": 0.1}, "rollout_prometheus: declared nothing"),
     ],
 )
 def test_an_analysis_that_cannot_be_made_is_refused_with_the_policy(capsys, check, said):

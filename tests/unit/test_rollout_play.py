@@ -235,7 +235,14 @@ def test_when_its_time_is_over_no_further_batch_begins(fleet):
 def test_a_policy_that_means_nothing_is_refused_before_anything_else(fleet):
     run = fleet({}, CANNOT, rollout_batches=["none"])
     assert (run.status, run.deeds) == (2, [])
-    assert "rollout_batches: declared 'none'" in run.said and "no space left" not in run.said
+    assert "rollout_batches[0]: declared 'none'" in run.said and "no space left" not in run.said
+
+
+def test_where_one_host_is_refused_none_is_changed_whatever_is_allowed(fleet):
+    run = fleet(CANNOT, {"traffic_timeout": "many"}, rollout_failures_allowed=1)
+    assert (run.status, run.deeds) == (2, [])
+    assert "traffic_timeout: declared 'many'" in run.said and "no space left" not in run.said
+    assert "gpu2: refused above, and so no host is changed. Next: correct what was said there" in run.said
 
 
 def test_check_mode_shows_the_plan_and_takes_nothing(fleet, tmp_path):

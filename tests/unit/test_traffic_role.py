@@ -48,8 +48,6 @@ def test_a_run_moves_the_instances_that_it_changes(declared, moved):
         ({}, True),
         (SMG, True),
         ({**SMG, "traffic_gateways": []}, False),
-        ({**SMG, "traffic_gateways": "http://gateway:8000"}, False),
-        ({**SMG, "traffic_minimum_serving": "half"}, False),
     ],
 )
 def test_a_balancer_that_is_not_described_is_refused(declared, passes):

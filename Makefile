@@ -35,6 +35,7 @@ integration: .venv/ready  ## deployments and faults on real systemd hosts, minut
 faults: .venv/ready  ## every known fault on real hosts, and what is said of each; writes docs/faults.md
 	python3 tests/faults/run.py --page docs/faults.md
 	python3 tests/faults/interrupted.py
+	python3 tests/faults/bad_input.py
 
 fleet: .venv/ready  ## rollouts over eight hosts under load, and what can go wrong in them; an hour
 	pytest tests/fleet

@@ -22,6 +22,7 @@ that other name too. All problems come in one message. It changes nothing and ne
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,6 +58,7 @@ LARGEST = 2**31 - 1
 LONGEST = 1000
 MOST = 1000  # elements of a list or dictionary
 TRUTH = {"true", "false", "yes", "no", "on", "off", "1", "0"}  # what -e, where all is text, has for a bool
+NUMBERS = {"int": r"-?[0-9]+", "float": r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?"}
 ALIAS = re.compile(r"\{\{ (\w+) \| default\(''\) \}\}")  # a default that is another variable
 SHOWN = 60
 
@@ -105,7 +107,7 @@ class ActionModule(ActionBase):
                     break  # one of each variable is enough to read
 
     def _is_file(self, path):
-        return Path(path).is_file() or Path(self._loader.path_dwim(path)).is_file()
+        return os.path.isfile(path) or os.path.isfile(self._loader.path_dwim(path))
 
 
 class Role:
@@ -181,9 +183,8 @@ class Rules:
             return False
         text = str(value)
         if kind in ("int", "float"):
-            number = r"-?[0-9]+" if kind == "int" else r"-?[0-9]+(\.[0-9]+)?"
             low, high = bounds(rule)
-            return len(text) < SHOWN and bool(re.fullmatch(number, text)) and low <= float(text) <= high
+            return len(text) < SHOWN and bool(re.fullmatch(NUMBERS[kind], text)) and low <= float(text) <= high
         if text == "":
             return bool(rule.get("empty"))
         if "choices" in spec:
@@ -242,7 +243,7 @@ def place(value):
     """Where a value was written: file and line where Ansible kept them."""
     tag = Origin.get_tag(value) if Origin else None
     if not tag or not tag.path:
-        return tag.description if tag and tag.description else "in the inventory or with -e"
+        return ((tag and tag.description) or "in the inventory or with -e").replace("<CLI option '-e'>", "-e")
     path = Path(tag.path)
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     return f"{shown}:{tag.line_num}" if tag.line_num else str(shown)

@@ -77,7 +77,7 @@ EXAMPLES = {
     "nvidia_driver_key": "https://mirror.example.com/key.asc",
     "nvidia_driver_key_fingerprint": "EB693B3035CD5710E231E123A4B469963BF863CC",
     "nvidia_driver_repositories": HONEST["nvidia_driver_repositories"],
-    "rollout_analysis": [{"name": "errors", "metric": "sglang:errors", "at_most": 1}],
+    "rollout_analysis": [{"name": "errors", "metric": "sglang:errors", "at_most": 0.5}],
     "rollout_apart": "rack 7",
     "rollout_approved": "3da334dc",
     "rollout_lease_host": "honest",
@@ -122,6 +122,7 @@ TEXTS = {
     "1 MB": "{{ 'x' * 1048576 }}",
 }
 LONGEST = 1500  # characters of an answer
+CONSEQUENCE = "refused above, and so no host is changed"  # is said of a host whose own values are legal
 PROSE = ("unicode", "%", "$", "quotes")
 # What is legal of the bad, by the place in a value; `key` is that of a dictionary. All else must be refused.
 LEGAL = {
@@ -225,7 +226,7 @@ def bad_leaf(role, name, honest, at, leaf):
     if isinstance(leaf, (int, float)) and not isinstance(leaf, bool):
         for value in (-1, 10**12):
             yield Case(role, name, "out of range", shown, put(honest, at, value))
-        for kind, value in (("no number", "1e3"), ("no number", "0x10"), ("unicode", "٣")):
+        for kind, value in (("no number", "1,5"), ("no number", "0x10"), ("unicode", "٣")):
             yield Case(role, name, kind, shown, put(honest, at, value))
 
 
@@ -282,7 +283,8 @@ def ask(play, group, variables, *arguments):
     words = {}
     for name, result in re.findall(r"^(?:fatal|failed): \[(\S+?)(?: -> \S+)?\]: .*?=> (\{.*\})$", run.stdout, re.MULTILINE):
         result = json.loads(result)
-        words.setdefault(name, []).append("" if result.get("unreachable") else f"{result.get('msg')}")
+        if CONSEQUENCE not in result["msg"]:
+            words.setdefault(name, []).append("" if result.get("unreachable") else result["msg"])
     changed = dict(re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+)", run.stdout, re.MULTILINE))
     if not words:
         raise SystemExit(f"{play} said nothing of its hosts:\n{run.stdout[-4000:]}")

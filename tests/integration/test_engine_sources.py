@@ -84,7 +84,7 @@ def test_a_commit_is_built_and_a_second_run_changes_nothing(host):
 def test_a_branch_is_refused(host):
     run = host.install(version="0.5.99", source="git", git_url="file:///srv/engine", git_ref="main")
     assert run.status == 2
-    assert "a full commit hash" in run.said
+    assert "sglang_engine_git_ref: declared 'main'" in run.said and "the full hash of a commit" in run.said
 
     run = host.install(version="0.5.99", source="git", git_url="file:///srv/engine", git_ref="0" * 40)
     assert run.status == 2

@@ -95,6 +95,10 @@ served:
   description: With C(state=out), whether it got requests until now; without gateways, whether it was not held out.
   type: bool
   returned: once the gateways were read, also where it is refused
+held:
+  description: With C(state=in), whether it stays out because a person took it out.
+  type: bool
+  returned: success
 """
 
 from ansible.module_utils import sglang_traffic
@@ -142,7 +146,7 @@ def main():
         module.warn(
             f"{engine.unit} stays out of traffic: {held['why']}. Next: sglang-deploy in {engine.instance} on the host"
         )
-    module.exit_json(changed=bool(changed), url=engine.outer, served=engine.served)
+    module.exit_json(changed=bool(changed), url=engine.outer, served=engine.served, held=changed is None)
 
 
 if __name__ == "__main__":

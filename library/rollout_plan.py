@@ -131,7 +131,7 @@ POLICY = {
     "traffic_timeout": {"type": "int", "default": 0},
     "lease_host": {"type": "str", "default": ""},
     "analysis": rollout_analysis.CHECKS,
-    "prometheus": {"type": "str", "default": ""},
+    "prometheus": {"type": "str", "default": "", "no_log": True},
 }
 
 

@@ -9,7 +9,8 @@ short_description: Watch a start under traffic, and analyse it
 description:
   - Fails if O(start) does not live to the end of O(seconds), or does not answer then.
   - Each of O(checks) has one of three outcomes. C(pass); C(fail), and the module fails; C(inconclusive), where the number
-    lies between the bounds or rests on too few requests, and the module ends well with RV(outcome) saying so.
+    lies between the bounds or rests on too few requests, or Prometheus has none, and the module ends well with RV(outcome)
+    saying so.
 options:
   unit:
     description: The unit.
@@ -29,7 +30,8 @@ options:
     elements: str
     default: []
   prometheus:
-    description: URL of a Prometheus for checks with a C(query), reached from this host.
+    description:
+      - URL of a Prometheus for checks with a C(query), reached from this host. Name and password in it are sent as such.
     type: str
   seconds:
     description: How long.
@@ -52,7 +54,7 @@ options:
         description: A counter; the growth of C(metric) is divided by its growth.
         type: str
       query:
-        description: A PromQL query with one number as its answer, instead of C(metric).
+        description: A PromQL query with one number as its answer, instead of C(metric). Its bounds are of the number itself.
         type: str
       samples:
         description: Requests that a C(metric) must rest on.
@@ -108,9 +110,10 @@ says:
   returned: outside check mode
 """
 
+import base64
+import http.client
 import json
 import statistics
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -130,7 +133,7 @@ def main():
             "start": {"type": "dict", "required": True},
             "url": {"type": "str", "required": True},
             "peers": {"type": "list", "elements": "str", "default": []},
-            "prometheus": {"type": "str"},
+            "prometheus": {"type": "str", "no_log": True},
             "seconds": {"type": "int", "default": 0},
             "checks": analysis.CHECKS,
         },
@@ -176,7 +179,7 @@ def watch(host, params):
     try:
         fetch(params["url"] + "/health", ANSWER)
     except CannotRead as error:
-        raise Wrong(f"{params['unit']} does not answer any more: {error}") from None
+        raise Wrong(f"{params['unit']} does not answer any more: {params['url']}/health {error}") from None
 
 
 def identity(host, name):
@@ -186,7 +189,10 @@ def identity(host, name):
 
 def judge(check, params, before):
     if check["query"]:
-        value = ask_prometheus(params["prometheus"], check["query"])
+        try:
+            value = ask_prometheus(params["prometheus"], check["query"])
+        except CannotRead as error:
+            return analysis.INCONCLUSIVE, f"{check['name']}: rollout_prometheus {error}; asked: {check['query']}"
         return analysis.judge({**check, "against": "nothing"}, value, None, None)
     if check["against"] == "old" and not params["peers"]:
         return analysis.PASS, f"{check['name']}: not asked, no host that runs the old is left"
@@ -205,22 +211,37 @@ def sample(url):
 
 
 def ask_prometheus(url, query):
-    """The one number of an answer; None where there is none, which says nothing of the host."""
+    """The one number of its answer. Raises CannotRead with what it says instead, as a predicate, and never with the URL,
+    which may have a password in it."""
+    parts = urllib.parse.urlsplit(url)
+    user, _, place = parts.netloc.rpartition("@")
+    path = parts.path.rstrip("/") + "/api/v1/query"
+    request = urllib.request.Request(f"{parts.scheme}://{place}{path}?" + urllib.parse.urlencode({"query": query}))
+    if user:
+        basic = base64.b64encode(urllib.parse.unquote(user).encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {basic}")
+    text = fetch(request, 30)
     try:
-        text = fetch(f"{url}/api/v1/query?" + urllib.parse.urlencode({"query": query, "time": time.time()}), 30)
-        (result,) = json.loads(text)["data"]["result"]
-        return float(result["value"][1])
-    except (CannotRead, LookupError, TypeError, ValueError):
-        return None
+        return analysis.number(json.loads(text))
+    except analysis.NoNumber as error:
+        raise CannotRead(str(error)) from None
+    except (LookupError, TypeError, ValueError):
+        raise CannotRead(f"is no Prometheus, its answer begins {text[:60]!r}") from None
 
 
-def fetch(url, timeout):
-    """The text behind a URL, without a proxy. Raises CannotRead."""
+def fetch(request, timeout):
+    """The text behind a URL or request, without a proxy. Raises CannotRead with what happened, as a predicate."""
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=timeout) as answer:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=timeout) as answer:
             return answer.read().decode(errors="replace")
+    except urllib.error.HTTPError as error:
+        raise CannotRead(
+            f"answered {error.code} {error.reason}: {error.read(500).decode(errors='replace').strip()}"
+        ) from None
+    except http.client.HTTPException as error:
+        raise CannotRead(f"did not answer in HTTP: {type(error).__name__}") from None
     except (OSError, ValueError) as error:
-        raise CannotRead(f"{url}: {getattr(error, 'reason', error)}") from None
+        raise CannotRead(f"did not answer: {getattr(error, 'reason', error)}") from None
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ A sample is what an engine's /metrics said at one time, {name: [value, …]} ove
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 
@@ -29,6 +30,10 @@ CHECKS = {  # as an option of a module
     "required_one_of": [("metric", "query"), ("at_least", "at_most")],
 }
 LINE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{.*\})? (\S+)(?: \d+)?\Z")  # of Prometheus' text format
+
+
+class NoNumber(Exception):
+    """An answer of Prometheus has not one number. `str()` says what it has, as a predicate."""
 
 
 def parse(text):
@@ -63,6 +68,21 @@ def _grown(before, after, name):
     return sum(after.get(name, ())) - sum(before.get(name, ()))
 
 
+def number(answer):
+    """The number in an answer of Prometheus' /api/v1/query. Raises NoNumber where it has another, LookupError, TypeError or
+    ValueError where it is no such answer."""
+    kind, result = answer["data"]["resultType"], answer["data"]["result"]
+    if kind not in ("vector", "scalar"):
+        raise NoNumber(f"answered with a {kind}, and one number is wanted")
+    values = [row["value"] for row in result] if kind == "vector" else [result]
+    if len(values) != 1:
+        raise NoNumber(f"answered with {len(values)} numbers, and one is wanted" if values else "has no data for it")
+    value = float(values[0][1])
+    if math.isnan(value):
+        raise NoNumber("answered NaN, as where nothing was counted")
+    return value
+
+
 def judge(check, value, number, old):
     """(outcome, sentence). old: the value on hosts that run the old, None without any."""
     unit = f"{check['name']}: {_shown(value)}"
@@ -79,7 +99,8 @@ def judge(check, value, number, old):
     wanted = " and ".join(
         f"at {word} {_shown(bound)}" for word, bound in (("least", at_least), ("most", at_most)) if bound is not None
     )
-    sentence = f"{unit}; {_shown(measured)}{' times the old' if check['against'] == 'old' else ''}, wanted {wanted}"
+    ratio = f"; {_shown(measured)} times the old" if check["against"] == "old" else ""
+    sentence = f"{unit}{ratio}, wanted {wanted}"
     if (fail_below is not None and measured < fail_below) or (fail_above is not None and measured > fail_above):
         return FAIL, sentence
     if (at_least is None or measured >= at_least) and (at_most is None or measured <= at_most):

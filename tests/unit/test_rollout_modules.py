@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -49,7 +51,7 @@ def soak(host, monkeypatch, capsys):
     def fetch(url, _timeout):
         texts = says.get(url)
         if not texts:
-            raise sglang_host.CannotRead(f"{url}: Connection refused")
+            raise sglang_host.CannotRead("did not answer: Connection refused")
         return texts.pop(0) if len(texts) > 1 else texts[0]
 
     run = running("rollout_soak", host, monkeypatch, capsys, fetch=fetch)
@@ -154,6 +156,67 @@ def test_where_no_old_host_is_left_it_passes_and_says_so(soak):
     )  # fmt: skip
 
 
+ERRORS = {"name": "errors", "query": 'sum(rate(x{code=~"5.."}[1m]))', "at_most": 0.1}
+
+
+def vector(*values):
+    """As Prometheus 2.42 answers, a number for each series."""
+    rows = [{"metric": {"instance": str(number)}, "value": [1795994000.1, value]} for number, value in enumerate(values)]
+    return json.dumps({"status": "success", "data": {"resultType": "vector", "result": rows}})
+
+
+SCALAR = '{"status":"success","data":{"resultType":"scalar","result":[1795994000.1,"0.5"]}}'
+STRING = '{"status":"success","data":{"resultType":"string","result":[1795994000.1,"0.5"]}}'
+
+
+@pytest.fixture
+def asked(soak, monkeypatch):
+    """Returns a function that soaks where Prometheus answers with a text; `asked.requests` are those that it got."""
+
+    def ask(text, url="http://prometheus:9090/"):
+        def fetch(request, _timeout):
+            if isinstance(request, str):
+                return ""
+            ask.requests.append(request)
+            return text
+
+        monkeypatch.setattr(sys.modules["rollout_soak"], "fetch", fetch)
+        return soak(checks=[ERRORS], prometheus=url)
+
+    ask.requests = []
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "said"),
+    [
+        (vector("0.05"), "pass", "errors: 0.05, wanted at most 0.1"),
+        (SCALAR, "fail", "errors: 0.5, wanted at most 0.1"),
+        (vector("+Inf"), "fail", "errors: inf, wanted at most 0.1"),
+        (vector(), "inconclusive", "rollout_prometheus has no data for it; asked: "),
+        (vector("1", "2"), "inconclusive", "rollout_prometheus answered with 2 numbers, and one is wanted; asked: "),
+        (vector("NaN"), "inconclusive", "rollout_prometheus answered NaN, as where nothing was counted; asked: "),
+        (STRING, "inconclusive", "rollout_prometheus answered with a string, and one number is wanted; asked: "),
+        ("<html>", "inconclusive", "rollout_prometheus is no Prometheus, its answer begins '<html>'; asked: "),
+        ('{"status": "error"}', "inconclusive", "rollout_prometheus is no Prometheus"),
+        (vector("much"), "inconclusive", "rollout_prometheus is no Prometheus"),
+    ],
+)
+def test_what_prometheus_answers(asked, text, outcome, said):
+    result = asked(text)
+    assert result["outcome"] == outcome and said in result["says"][0]
+    assert outcome != "inconclusive" or ERRORS["query"] in result["says"][0]
+
+
 def test_a_prometheus_that_does_not_answer_says_nothing_of_the_host(soak):
-    result = soak(checks=[{"name": "errors", "query": "up", "at_most": 0.1}], prometheus="http://192.0.2.1:9090")
+    result = soak(checks=[ERRORS], prometheus="http://me:s3cret@192.0.2.1:9090")
     assert result["outcome"] == "inconclusive" and not result.get("failed")
+    assert "rollout_prometheus did not answer: Connection refused" in result["says"][0]
+    assert "s3cret" not in json.dumps(result)
+
+
+def test_name_and_password_of_the_url_go_into_the_header_alone(asked):
+    asked(SCALAR, "https://me:s3%3Acret@prometheus/prefix/")
+    (request,) = asked.requests
+    assert request.full_url.startswith("https://prometheus/prefix/api/v1/query?query=sum%28")
+    assert base64.b64decode(request.get_header("Authorization").split()[1]) == b"me:s3:cret"

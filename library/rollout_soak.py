@@ -241,7 +241,8 @@ def fetch(request, timeout):
     except http.client.HTTPException as error:
         raise CannotRead(f"did not answer in HTTP: {type(error).__name__}") from None
     except (OSError, ValueError) as error:
-        raise CannotRead(f"did not answer: {getattr(error, 'reason', error)}") from None
+        reason = getattr(error, "reason", error)
+        raise CannotRead(f"did not answer: {getattr(reason, 'strerror', None) or reason}") from None
 
 
 if __name__ == "__main__":

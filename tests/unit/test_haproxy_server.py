@@ -113,7 +113,7 @@ def test_the_last_that_serves_is_not_drained(haproxy, run, other):
 
 def test_one_that_does_not_come_up_is_told_with_what_its_check_says(haproxy, run):
     haproxy.servers["one"] = [DOWN, DRAINED]
-    result = run("in", timeout=0)
+    result = run("in")
     assert result["failed"] and "says DOWN, L4CON (Connection refused)" in result["msg"]
 
 

@@ -24,11 +24,13 @@ HONEST = {"token_seconds": 0.05}
 
 
 class Fleet:
+    names, inventory, url, minimum = NAMES, INVENTORY, GATEWAY, MINIMUM
+
     def __init__(self):
-        self.hosts = {name: Deployment(name) for name in NAMES}
+        self.hosts = {name: Deployment(name) for name in self.names}
 
     def playbook(self, *arguments):
-        return self.hosts["fleet1"].playbook(*arguments, inventory=INVENTORY)
+        return self.hosts[self.names[0]].playbook(*arguments, inventory=self.inventory)
 
     def deploy(self, *arguments):
         return self.playbook("deploy.yml", *arguments)
@@ -57,7 +59,7 @@ class Fleet:
     def under_load(self):
         """Requests all the time, none of which may be lost or begun twice; and never fewer hosts than declared."""
         least = len(self.serving())
-        with Load(GATEWAY, "tiny", RATE, prefix=uuid4().hex) as load:  # the engines' journals have earlier loads too
+        with Load(self.url, "tiny", RATE, prefix=uuid4().hex) as load:  # the engines' journals have earlier loads too
             done = threading.Event()
 
             def watch():
@@ -67,14 +69,16 @@ class Fleet:
 
             watcher = threading.Thread(target=watch)
             watcher.start()
-            yield
-            done.set()
-            watcher.join()
+            try:
+                yield
+            finally:
+                done.set()
+                watcher.join()
         assert (load.outcome.failed, load.outcome.dropped) == ({}, {})
         received = self.received()
         assert load.outcome.sent
         assert {name: received[name] for name in load.outcome.sent if received[name] != 1} == {}
-        assert least >= MINIMUM
+        assert least >= self.minimum
 
     def received(self):
         """How often an engine began each request, by its id: what the engines logged of it."""

@@ -11,6 +11,7 @@ Two `server_args=` without any of it in between are one start, and one that diff
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import time
@@ -202,7 +203,9 @@ def declaration(texts):
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or name not in contract.names():
-            raise BadDeclaration(f"{text}: name=value is needed, with a name out of {', '.join(contract.names())}")
+            nearest = difflib.get_close_matches(name, contract.names(), n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"with a name out of {', '.join(contract.names())}"
+            raise BadDeclaration(f"{text}: name=value is needed; {hint}")
         if name in declared and declared[name] != value:
             raise BadDeclaration(f"{name} is declared twice: {declared[name]} and {value}")
         declared[name] = value

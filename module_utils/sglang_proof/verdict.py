@@ -186,6 +186,8 @@ def start_differences(plan, argv, environment):
     """[(setting or name, declared, found)] of a command line and environment against the plan. [] means: carries it."""
     differences = []
     if tuple(argv) != plan.argv:
+        if tuple(argv[1:3]) == plan.argv[1:3] and argv[0] != plan.argv[0]:  # as of another release
+            differences.append(("engine", plan.argv[0], argv[0]))
         for expectation in plan.expectations:
             if expectation.carrier.startswith("--"):
                 found = option_value(argv, expectation.carrier)

@@ -188,8 +188,9 @@ def impossible(settings, rules, given):
         except plan.Refused as refused:
             if name in chosen:
                 yield plan.refusal(name, refused.problems)
-    for one, other in combinations(declared.items(), 2):
-        problems = list(plan.collisions(one, [other])) if {one[0], other[0]} & {*chosen} else []
+    mine_first = sorted(declared.items(), key=lambda item: item[0] not in chosen)
+    for one, other in combinations(mine_first, 2):
+        problems = list(plan.collisions(one, [other])) if one[0] in chosen else []
         if problems:
             yield plan.refusal(one[0], problems)
 

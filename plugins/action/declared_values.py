@@ -14,6 +14,7 @@ A value must be of the type and among the choices that the role's argument specs
   keys, values       the rules of a dictionary's keys and values, by default each a `line`
   truth              whether true and false are such a value too
   options            the rules of a dictionary's options, by default those of the variable ROLE_OPTION
+  else               what is said besides of an option that there is not
   required           of such an option, that it must be there; in the argument specs an empty dictionary would lack it too
 
 Only what is declared is looked at, and what must be. A variable whose default is `{{ other | default('') }}` is checked by
@@ -74,7 +75,7 @@ class ActionModule(ActionBase):
         problems = []
         for role in map(Role, given["roles"]):
             found = list(self._problems(role, Rules(role, known), task_vars))
-            problems += [*found, f"  next     ansible-doc --type role {role.name}"] if found else []
+            problems += [*found, f"  next     ansible-doc -t role -e main {role.name}"] if found else []
         return {
             "changed": False,
             "failed": bool(problems),
@@ -155,7 +156,7 @@ class Rules:
     def _broken_options(self, at, value, spec, rule):
         for name in value:
             if name not in spec["options"]:
-                yield at, name, f"only {', '.join(spec['options'])}"
+                yield at, name, f"only {', '.join(spec['options'])}" + rule.get("else", "")
         for name, option in spec["options"].items():
             own = rule.get("options", {}).get(name, {})
             if name in value:

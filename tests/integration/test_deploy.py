@@ -367,8 +367,17 @@ def test_two_instances_stand_side_by_side(deployment, tmp_path):
     assert run.row("port")[:1] == ["30001"]
     assert deployment.start() == start
 
-    # One port for both is refused before a host is touched.
+    # Who asks is told of both, also where the first is wrong.
+    declared = "{name: k26}, {name: k27, settings: {port: 30001}}"
+    other = "{name: k26, settings: {window: 512}}, {name: k27, settings: {port: 30001, window: 256}}"
     together = (tmp_path / "hosts.yml").read_text()
+    (tmp_path / "hosts.yml").write_text(together.replace(declared, other))
+    run = deployment.verify(inventory=tmp_path)
+    assert run.status == 2
+    told = run.output.split("NOT PROVED")[1]
+    assert "window: declared 512, found 2048" in told and "window: declared 256, found 1024" in told
+
+    # One port for both is refused before a host is touched.
     (tmp_path / "hosts.yml").write_text(together.replace("30001", "30000"))
     run = deployment.deploy("-e", "instance=k27", inventory=tmp_path)
     assert run.status == 2
@@ -376,11 +385,7 @@ def test_two_instances_stand_side_by_side(deployment, tmp_path):
     assert run.changed == 0
 
     # Whose port a declared neighbour still holds: that is no unit that could be replaced.
-    declared, swapped = (
-        "[{name: k26}, {name: k27, settings: {port: 30001}}]",
-        "[{name: k26, settings: {port: 30001}}, {name: k27}]",
-    )
-    (tmp_path / "hosts.yml").write_text(together.replace(declared, swapped))
+    (tmp_path / "hosts.yml").write_text(together.replace(declared, "{name: k26, settings: {port: 30001}}, {name: k27}"))
     run = deployment.deploy("-e", "instance=k27", "-e", "sglang_service_adopt=true", inventory=tmp_path)
     assert run.status == 2
     assert "port 30000 of sglang-k27.service is held by python (pid" in run.said

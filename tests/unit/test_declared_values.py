@@ -48,7 +48,7 @@ def test_a_refusal_says_what_was_declared_where_and_what_is_legal(check):
     assert run.returncode == 2
     said = " ".join(run.stdout.split())
     assert re.search(r"traffic_timeout: declared 'many' \([^ ]*hosts.yml:5\)", said)
-    assert "Legal is a whole number from 1 to 2147483647. next ansible-doc --type role traffic Nothing was changed." in said
+    assert "Legal is a whole number from 1 to 2147483647. next ansible-doc -t role -e main traffic Nothing was changed." in said
 
 
 def test_all_variables_come_in_one_message_and_none_with_its_megabyte(check):
@@ -63,6 +63,13 @@ def test_a_value_may_be_worked_out_from_defaults_and_must_be_worked_out(check):
     assert check(sglang_engine_lock="{{ sglang_engine_root }}/lock.txt").returncode == 0
     run = check(sglang_engine_lock="{{ no_such_name }}/lock.txt")
     assert "sglang_engine_lock: " in run.stdout and "'no_such_name' is undefined" in run.stdout
+
+
+def test_a_setting_beside_the_name_of_an_instance_is_told_its_place(check):
+    run = check(sglang_service_instances=[{"name": "k26", "port": 30000}])
+    said = " ".join(run.stdout.split())
+    assert "sglang_service_instances[0]: declared 'port'" in said
+    assert "a setting of one instance, such as its port, stands in its settings" in said
 
 
 def test_what_must_be_declared_is_asked_for(check):

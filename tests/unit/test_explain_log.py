@@ -238,6 +238,10 @@ def test_a_declaration_that_means_nothing_is_refused(text):
     assert text.partition("=")[0] in problem
 
 
+def test_a_misspelt_declaration_is_told_what_was_meant():
+    assert "did you mean window?" in run("--declare", "windwo=1", CORPUS / "0.5.11-window.log", check=3)[1]
+
+
 def test_each_option_of_the_contract_is_echoed_under_its_own_name():
     """Where no engine can be asked, explain takes an option's name for its field's."""
     for release in ("0.5.11-nowindow", "0.5.12-window", "0.5.18-window", "0.5.19-nowindow", "0.5.23-window"):

@@ -168,7 +168,14 @@ def test_a_command_line_that_differs_is_shown_from_where_it_does():
     assert found(*plan.argv, "--nope", "1") == [("command", "nothing", "--nope 1")]
     assert found(*plan.argv[:-1]) == [("command", "--disable-cuda-graph", "nothing")]
     assert found(*plan.argv[:-1], "--nope") == [("command", "--disable-cuda-graph", "--nope")]
-    assert found("/bin/sh", *plan.argv[1:])[0][2].startswith("/bin/sh -m sglang.launch_server --")
+    assert found("/bin/sh", *plan.argv)[0][2].startswith("/bin/sh /opt/sglang/0.5.13/bin/python -m sglang.launch_server --")
+
+
+def test_an_engine_at_another_path_is_named_beside_the_settings_that_differ():
+    older = "/opt/sglang/0.5.11/bin/python"
+    assert v.start_differences(PLAN, (older, *PLAN.argv[1:]), PLAN.environment) == [("engine", PLAN.argv[0], older)]
+    argv = (older, *NO_WINDOW[1:])
+    assert [name for name, _, _ in v.start_differences(PLAN, argv, PLAN.environment)] == ["engine", "window"]
 
 
 @pytest.mark.parametrize(

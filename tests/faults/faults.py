@@ -296,7 +296,8 @@ FAULTS = (
     ),
     log(
         "journald dropped lines (rate limit)", "unreadable", "effective", "the evidence cannot be read", "Suppressed",
-        drop_in="[Service]\nLogRateLimitIntervalSec=8s\nLogRateLimitBurst=5\n",
+        # what the start before it said must not count
+        drop_in="[Service]\nLogRateLimitIntervalSec=8s\nLogRateLimitBurst=5\nExecStartPre=/bin/sleep 9\n",
         scenario=lines(("Load weight end", "also", ["noise"] * 100), ("max_total_num_tokens=", "sleep", 9)),
     ),
     log(

@@ -213,7 +213,10 @@ def sample(url):
 def ask_prometheus(url, query):
     """The one number of its answer. Raises CannotRead with what it says instead, as a predicate, and never with the URL,
     which may have a password in it."""
-    parts = urllib.parse.urlsplit(url)
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError:
+        raise CannotRead("is no URL") from None
     user, _, place = parts.netloc.rpartition("@")
     path = parts.path.rstrip("/") + "/api/v1/query"
     request = urllib.request.Request(f"{parts.scheme}://{place}{path}?" + urllib.parse.urlencode({"query": query}))

@@ -24,7 +24,7 @@ _NAMED = re.compile(
     r"""(?:(?P<assigned>\\*["']?\s*[:=]\s*)|\\*["']?,\s*|\s+)"""
 )
 _VALUE = re.compile(
-    r"""(?:Bearer\ +|Basic\ +)?(?:
+    r"""(?:(?:Bearer|Basic|Digest|Token|ApiKey)\ +)?(?:
       (?P<escaped>\\+["']).*?(?:(?P=escaped)|$)
     | [bru]?'[^'\\]*(?:\\.[^'\\]*)*(?:'|\\?$)
     | [bru]?"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?$)
@@ -73,9 +73,9 @@ def text(line):
         if start < position or not is_secret(name) or not (named["assigned"] or name.startswith("--")):
             continue
         whole = _WHOLE.get(line[named.start() - 1 : named.start()]) if named["assigned"] == "=" else None
-        value = (whole or _VALUE).match(line, start)
+        value = (whole and whole.match(line, start)) or _VALUE.match(line, start)
         if value and not _UNSET.match(line, start):
-            shown += [line[position:start], REDACTED if whole else _hidden(value)]
+            shown += [line[position:start], REDACTED if value.re is whole else _hidden(value)]
             position = value.end()
     return _URL.sub(rf"\1:{REDACTED}@", "".join(shown) + line[position:])
 

@@ -82,9 +82,12 @@ class ActionModule(ActionBase):
         host = task_vars["inventory_hostname"]
         declared = self._inventory_variables(host)
         extra = {name: (value, origin(name, "-e")) for name, value in load_extra_vars(self._loader).items()}
+        # Which of several declarations wins is Ansible's to say.
+        declared = {name: (task_vars.get(name, value), where) for name, (value, where) in declared.items()}
         settings = plain(self._settings(declared | extra, rules.names(), given))
         problems = [
             *self._names(declared, extra, rules.names(), given),
+            *unread(task_vars, declared | extra, rules.names(), given),
             *unclear(host, settings, given),
             *impossible(settings, rules, given),
         ]
@@ -166,6 +169,13 @@ class Known(NamedTuple):
 def plain(value):
     """As a module would get it: numbers and texts, not Ansible's own kinds of them."""
     return json.loads(json.dumps(value, default=str))
+
+
+def unread(variables, declared, settings, given):
+    """Settings that a play or a task declares: a fleet's declaration is what the inventory and -e say."""
+    for name in (*(given["prefix"] + name for name in settings), *given["short"]):
+        if name in variables and name not in declared:
+            yield f"{name}: declared in a play, where it is not read. Put it into the inventory, or give it with -e."
 
 
 def unclear(host, settings, given):

@@ -15,6 +15,7 @@ A value must be of the type and among the choices that the role's argument specs
   truth              whether true and false are such a value too
   options            the rules of a dictionary's options, by default those of the variable ROLE_OPTION
   else               what is said besides of an option that there is not
+  secret             whether a value may have a secret in it, and is not shown; as `no_log` in the argument specs says, too
   required           of such an option, that it must be there; in the argument specs an empty dictionary would lack it too
 
 Only what is declared is looked at, and what must be. A variable whose default is `{{ other | default('') }}` is checked by
@@ -30,13 +31,13 @@ from pathlib import Path
 
 import yaml
 from ansible import constants as C
-from ansible.errors import AnsibleError
+from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 
-try:
-    from ansible._internal._datatag._tags import Origin
-except ImportError:  # not a public interface; without it errors do not name the line
-    Origin = None
+try:  # not a public interface; without it errors do not name the line
+    from ansible._internal._datatag._tags import Origin, VaultedValue
+except ImportError:
+    Origin = VaultedValue = None
 
 WORD = "[A-Za-z0-9][A-Za-z0-9._-]*"
 FORMS = {
@@ -73,7 +74,7 @@ class ActionModule(ActionBase):
         _, given = self.validate_argument_spec({"roles": {"type": "list", "elements": "str", "required": True}})
         known = {"host": {"localhost", *task_vars["groups"]["all"]}.__contains__, "file": self._is_file}
         problems = []
-        for role in map(Role, given["roles"]):
+        for role in [Role(name) for name in given["roles"]]:
             found = list(self._problems(role, Rules(role, known), task_vars))
             problems += [*found, f"  next     ansible-doc -t role -e main {role.name}"] if found else []
         return {
@@ -84,10 +85,8 @@ class ActionModule(ActionBase):
 
     def _problems(self, role, rules, task_vars):
         """A line for each variable of the role that is declared and not legal, or is not declared and must be."""
-        # What is declared may speak of a default, in the play that knows no role yet.
-        path = str(role.defaults)
-        defaults = self._loader.load_from_file(path, trusted_as_template=True) if self._loader.path_exists(path) else {}
-        templar = self._templar.copy_with_new_env(available_variables={**defaults, **task_vars})
+        defaults = self._defaults(role.directory)
+        templar = self._templar.copy_with_new_env(available_variables={**self._all_defaults(), **task_vars})
         for name, spec in role.options.items():
             alias = ALIAS.fullmatch(str(defaults.get(name)))
             # In a role the defaults are there as well; 1 is true for Python, and no `true`.
@@ -104,20 +103,34 @@ class ActionModule(ActionBase):
                     yield f"{declared}: {short(str(error), 200)} ({where}). Legal is {words}."
                     continue
                 for at, found, words in rules.broken(name, value):
-                    yield f"{declared}{at}: declared {short(repr(found))} ({where}). Legal is {words}."
+                    told = in_short(found) if rules.is_secret(name) or is_vaulted(found) else short(repr(found))
+                    yield f"{declared}{at}: declared {told} ({where}). Legal is {words}."
                     break  # one of each variable is enough to read
+
+    def _defaults(self, role):
+        path = str(role / "defaults/main.yml")
+        return self._loader.load_from_file(path, trusted_as_template=True) if self._loader.path_exists(path) else {}
+
+    def _all_defaults(self):
+        """Of all roles: what is declared may speak of any, in the play that knows no role yet."""
+        roles = (path for root in C.DEFAULT_ROLES_PATH for path in Path(root).glob("*/") if path.is_dir())
+        return {name: value for role in roles for name, value in self._defaults(role).items()}
 
     def _is_file(self, path):
         return os.path.isfile(path) or os.path.isfile(self._loader.path_dwim(path))
 
 
 class Role:
-    """What a role says of its variables. options, legal: {name: argument spec, rule}; defaults: the file."""
+    """What a role says of its variables. options, legal: {name: argument spec, rule}. Raises AnsibleActionFail."""
 
     def __init__(self, name):
         self.name = name
-        directory = next(path for root in C.DEFAULT_ROLES_PATH if (path := Path(root) / name).is_dir())
-        self.defaults = directory / "defaults/main.yml"
+        paths = [path for root in C.DEFAULT_ROLES_PATH if (path := Path(root) / name).is_dir()]
+        if not paths:
+            raise AnsibleActionFail(
+                f"There is no role {name} in {', '.join(C.DEFAULT_ROLES_PATH)}. Next: see ANSIBLE_ROLES_PATH"
+            )
+        self.directory = directory = paths[0]
         specs = read(directory / "meta/argument_specs.yml")["argument_specs"]
         self.options = {name: option for spec in specs.values() for name, option in spec.get("options", {}).items()}
         self.legal = read(directory / "meta/legal_values.yml")
@@ -135,6 +148,10 @@ class Rules:
 
     def legal(self, name):
         return legal(*self._of(name))
+
+    def is_secret(self, name):
+        spec, rule = self._of(name)
+        return bool(spec.get("no_log") or rule.get("secret"))
 
     def _of(self, name):
         spec, rule = self.role.options[name], self.role.legal.get(name, {})
@@ -235,8 +252,20 @@ def native(value):
     return [native(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
+def in_short(value):
+    """What may be told of a secret."""
+    for kind, words in ((str, "a text of {} characters"), (list, "a list of {}"), (dict, "a dictionary of {}")):
+        if isinstance(value, kind):
+            return words.format(len(value)) + ", not shown"
+    return "a value that is not shown"
+
+
+def is_vaulted(value):
+    return VaultedValue is not None and VaultedValue.is_tagged_on(value)
+
+
 def short(text, most=SHOWN):
-    text = re.sub(r"://[^/@]+@", "://…@", text)  # a user and a password
+    text = re.sub(r"://.*@", "://…@", text)  # a user and a password
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 

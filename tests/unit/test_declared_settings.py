@@ -45,6 +45,7 @@ def check(tmp_path, monkeypatch, ansible_playbook):
         monkeypatch.chdir(tmp_path)
         return ansible_playbook("play.yml", "-i", "hosts.yml", *options)
 
+    run.again = lambda play: ansible_playbook(play, "-i", "hosts.yml")
     return run
 
 
@@ -171,3 +172,23 @@ def test_what_is_wrong_with_another_instance_is_its_own_business(check):
     assert run.returncode == 2 and "window: declared 4" in run.stdout
     run = check("--limit", "a", "-e", "instance=k27", host=of_k26)
     assert run.returncode == 0, run.stdout
+
+
+def test_which_of_several_declarations_wins_is_as_in_ansible(check):
+    run = check(group="{window: 2048}", group_vars="window: 1024")  # group_vars/all.yml is above the inventory's file
+    assert run.stdout.count("declared: {") and """declared: {"window": 1024}""" in run.stdout
+
+
+def test_a_setting_of_a_play_is_refused_because_nobody_reads_it(check, tmp_path):
+    run = check()
+    assert run.returncode == 0
+    play = (
+        (tmp_path / "play.yml")
+        .read_text()
+        .replace("  gather_facts: false\n", "  gather_facts: false\n  vars: {window: 64}\n")
+    )
+    (tmp_path / "play.yml").write_text(play)
+    (tmp_path / "site.yml").write_text("- import_playbook: play.yml\n")
+    run = check.again("site.yml")
+    assert run.returncode == 2
+    assert "window: declared in a play, where it is not read." in run.stdout

@@ -37,8 +37,9 @@ def check(tmp_path, ansible_playbook):
         (tmp_path / "play.yml").write_text(json.dumps(PLAY))
         declared = {"nvidia_driver_repositories": "https://mirror.example.com/cuda", **variables}
         declared = {name: value for name, value in declared.items() if value is not ABSENT}
+        environment = {name: declared.pop(name) for name in list(declared) if name.startswith("ANSIBLE_")}
         (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"sglang": {"hosts": {"a": declared}}}))
-        return ansible_playbook(tmp_path / "play.yml", "-i", tmp_path / "hosts.yml", *options)
+        return ansible_playbook(tmp_path / "play.yml", "-i", tmp_path / "hosts.yml", *options, **environment)
 
     return run
 
@@ -87,3 +88,25 @@ def test_what_is_legal_passes(check, value):
 def test_a_rule_is_for_a_variable_of_the_role(role):
     rules = yaml.safe_load((ROOT / f"roles/{role}/meta/legal_values.yml").read_text())
     assert rules.keys() <= bad_input.options(role).keys()
+
+
+def test_what_may_hold_a_secret_is_not_shown(check):
+    secret = {"rollout_prometheus": "admin:hunter2@prometheus", "sglang_service_environment": {"HF_TOKEN": "hunter2\n"}}
+    run = check(**secret, traffic_command_out=["pool", "hunter2\n"], traffic_gateways=["https://me:hun/ter2@gate 1"])
+    assert run.returncode == 2
+    assert "hunter2" not in run.stdout and "ter2" not in run.stdout
+    assert "rollout_prometheus: declared a text of 24 characters, not shown" in run.stdout
+
+
+def test_a_query_may_have_lines(check):
+    analysis = [{"name": "errors", "query": "sum(\n  up\n)\n", "at_most": 1.5}]
+    assert check(rollout_analysis=analysis, rollout_prometheus="http://prometheus:9090").returncode == 0
+
+
+def test_a_value_may_speak_of_another_roles_default(check):
+    assert check(traffic_drain_timeout="{{ sglang_service_stop_timeout }}").returncode == 0
+
+
+def test_a_role_that_is_not_there_is_an_error(check):
+    run = check(ANSIBLE_ROLES_PATH="/nowhere")
+    assert run.returncode == 2 and "There is no role" in run.stdout

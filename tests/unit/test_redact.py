@@ -74,6 +74,8 @@ LINES = {
     "one word": f"sglang serve --api-key={WORD} --tp-size 2",
     "environment": f"Environment=HF_TOKEN={WORD} TP_SIZE=2",
     "whole assignment": f'Environment="HF_TOKEN={KEY}" "TP_SIZE=2"',
+    "quoted after the name": f"'HF_TOKEN='{WORD}' TP_SIZE=2",
+    "scheme of its own": f"Authorization: Token {WORD}, tp_size=2",
     "whole assignment in single quotes": f"Environment='HF_TOKEN={KEY}' TP_SIZE=2",
     "header": f"Authorization: Bearer {WORD} tp_size=2",
     "elided": f"server_args={{'port'...api_key': '{KEY}', 'tp_size': 2}}",

@@ -448,15 +448,16 @@ def first_broken(verdicts):
 
 def sentence(plan, broken, verdicts):
     """The first broken verdict as a tired person needs it: what, where, what the hops before it said, what to do."""
+    declared, found = apart(shown(broken.declared), shown(broken.found), limit=400)
     state = {
-        DIFFERS: f"found {shown(broken.found)}",
-        MISSING: "nothing says so" if broken.found is None else f"found {shown(broken.found)}",
+        DIFFERS: f"found {found}",
+        MISSING: "nothing says so" if broken.found is None else f"found {found}",
         UNREADABLE: "the evidence cannot be read",
     }.get(broken.verdict)
     if broken.verdict == FORBIDDEN:
         opening = f"the engine says what it must not say: {broken.found}"
     else:
-        opening = f"{broken.setting}: declared {shown(broken.declared)}, {state}"
+        opening = f"{broken.setting}: declared {declared}, {state}"
     lines = [
         f"{opening} ({broken.hop} hop, {broken.verdict}).",
         f"  read in  {broken.where}" + (f': "{_brief(broken.says)}"' if broken.says else ""),
@@ -484,7 +485,8 @@ def table(plan, verdicts, *, title, notes=(), passed):
     for v in verdicts:
         if v.setting not in settings and (v.hop == "served" or v.verdict != MATCH):
             read_in = _brief(f"{v.where} {v.says}".strip())
-            rows.append([v.setting, _brief(shown(v.declared)), "-", _brief(shown(v.found)), v.verdict + _star(v), read_in])
+            declared, found = apart(shown(v.declared), shown(v.found))
+            rows.append([v.setting, declared, "-", found, v.verdict + _star(v), read_in])
     columns = ["setting", "declared", "echoed", "effective", "verdict", "read in"]
     return {"key": plan.unit, "title": title, "columns": columns, "rows": rows, "notes": list(notes), "passed": passed}
 
@@ -498,8 +500,8 @@ def _row(expectation, verdicts):
     return [
         expectation.setting,
         shown(expectation.value),
-        _cell(by_hop["echoed"]),
-        _cell(by_hop["effective"] or by_hop["served"]),
+        _cell(by_hop["echoed"], expectation.value),
+        _cell(by_hop["effective"] or by_hop["served"], expectation.value),
         (decisive[0].verdict if decisive else "not asked") + (_star(worst) if worst else ""),
         _brief(f"{decisive[0].where} {says}".strip()) if decisive else "",
     ]
@@ -509,13 +511,31 @@ def _star(verdict):
     return "*" if verdict.passes and verdict.verdict not in (MATCH, UNSTATED) else ""
 
 
-def _cell(verdicts):
+def _cell(verdicts, declared):
     if not verdicts:
         return "-"
     if verdicts[0].verdict in (MISSING, UNREADABLE, UNSTATED):
         return verdicts[0].verdict
-    return _brief(shown(verdicts[0].found))
+    return apart(shown(declared), shown(verdicts[0].found))[1]
+
+
+def apart(declared, found, limit=160):
+    """Both texts, each cut to `limit` characters around their first difference; of texts that are the same, the ends."""
+    at = next((n for n, (a, b) in enumerate(zip(declared, found)) if a != b), min(len(declared), len(found)))
+    if declared == found:
+        at = len(found)
+    return tuple(_around(text, at, limit) for text in (declared, found))
+
+
+def _around(text, at, limit):
+    """At most `limit` characters of a text, a third of them before position `at`."""
+    if len(text) <= limit:
+        return text
+    begin = min(max(at - limit // 3, 0), len(text) - limit)
+    end = begin + limit
+    head, tail = "… " * (begin > 0), " …" * (end < len(text))
+    return head + text[begin + len(head) : end - len(tail)] + tail
 
 
 def _brief(text, limit=160):
-    return text if len(text) <= limit else "… " + text[2 - limit :]
+    return _around(text, len(text), limit)

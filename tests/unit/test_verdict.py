@@ -308,6 +308,33 @@ def test_the_table_shows_what_was_proved_and_where():
     assert ["generation", "an answer", "-", "'ok'", "match", "http://x/generate"] in table["rows"]
 
 
+def test_command_lines_that_differ_only_at_the_start_show_where():
+    rest = ["-m", "sglang.launch_server", *["--an-option-of-ours", "value"] * 30]
+    found, plan = (("/opt/sglang/0.5.23/bin/python", *rest), replace(PLAN, argv=("/opt/sglang/0.5.13/bin/python", *rest)))
+    verdicts = v.judge_process(plan, evidence(argv=found))
+    _, declared, _, found, *_ = v.table(plan, verdicts, title="", passed=False)["rows"][-1]
+    assert declared.startswith("/opt/sglang/0.5.13/bin/python -m ") and len(declared) == 160
+    assert found.startswith("/opt/sglang/0.5.23/bin/python -m ") and len(found) == 160
+    sentence = v.sentence(plan, v.first_broken(verdicts), verdicts)
+    assert "declared /opt/sglang/0.5.13/" in sentence and ", found /opt/sglang/0.5.23/" in sentence
+    assert len(sentence.splitlines()[0]) < 900
+
+
+@pytest.mark.parametrize("at", [0, 1, 60, 159, 160, 200, 398, 399])
+def test_wherever_two_long_texts_differ_both_cells_show_it(at):
+    text = "x" * 400
+    declared, found = v.apart(text[:at] + "1" + text[at + 1 :], text[:at] + "2" + text[at + 1 :])
+    assert "1" in declared and "2" in found
+    assert len(declared) == len(found) == 160
+    assert (declared.startswith("… "), declared.endswith(" …")) == (at > 53, at < 292)
+
+
+def test_a_text_that_only_goes_on_shows_its_end_and_short_ones_are_whole():
+    assert v.apart("x" * 300, "x" * 300 + "end")[1].endswith("xend")
+    assert v.apart("x" * 300, "x" * 300) == ("… " + "x" * 158,) * 2
+    assert v.apart("2048", "1024") == ("2048", "1024")
+
+
 def test_a_setting_of_the_environment_is_proved_by_the_process_and_not_echoed():
     plan = make_plan(facts=ddtree(), spec_algorithm="DDTREE", budget=8, topk=4)
     (topk,) = [x for x in v.judge_echoed(plan, evidence()) if x.setting == "topk"]

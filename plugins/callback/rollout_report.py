@@ -9,6 +9,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
+from ansible import context
 from ansible.plugins.loader import callback_loader
 from jinja2 import Environment
 
@@ -23,12 +24,12 @@ description:
     seen when the task ends, so what takes long under a condition has the phase on an include.
   - A result may carry C(rollout_plan), a dictionary with C(id), C(batches) (lists of hosts), C(hosts) (a list of C(name),
     C(batch), C(restart), C(why) and C(seconds), the range in which it should be done), C(seconds) of the whole, C(policy)
-    and what else should be kept of it. A result may carry C(rollout_outcome), a dictionary of C(host), its C(outcome)
-    (a word) and C(cause).
+    and what else should be kept of it.
   - What was planned, the phases, the outcomes, the tables of P(verdict_table#callback) and what they lack become one HTML
     page that needs nothing beside it, and JSON with the same content. A run with a plan is written as
-    C(rollout-TIME-ID), anew every few seconds while it goes on, and kept; any other under the name of its playbook, and
-    replaces the one before. A run that concerns no host is not written.
+    C(rollout-TIME-ID), when the plan is made and anew every few seconds while it goes on, and kept; any other under the
+    name of its playbook when it ends, and replaces the one before. A run that concerns no host is not written.
+  - Check mode claims nothing and knows no phases, because none of them happens.
 options:
   directory:
     description: Where to write, relative to the current directory. Empty writes nothing.
@@ -42,6 +43,7 @@ requirements:
 
 PHASES = ("plan", "drain", "change", "load", "prove", "prompts", "soak", "analyse", "back", "admit", "done")
 REFRESH = 10  # seconds between two writes of a run that goes on
+PROVED = {"proved": True, "not proved": False, "interrupted": False, "check failed": False}  # other states claim nothing
 PAGE = Path(__file__).with_suffix(".html.j2")
 VerdictTable = callback_loader.get("verdict_table", class_only=True)  # a plugin beside this one can't be imported by name
 tables = sys.modules[VerdictTable.__module__]
@@ -60,7 +62,6 @@ class CallbackModule(VerdictTable):
         self._playbook = Path(playbook._file_name).stem
         self._began = self._written = time.time()
         self._plan = None
-        self._outcomes = {}  # host: {host, outcome, cause}
         self._phases = {}  # host: [[phase, began, ended]], in Unix seconds
         self._waits = {}  # (host, task): when it began; whether it is in a phase, its condition decides
 
@@ -77,11 +78,10 @@ class CallbackModule(VerdictTable):
 
     def v2_runner_on_ok(self, result):
         super().v2_runner_on_ok(result)
-        said = result.result
-        self._plan = said.get("rollout_plan") or self._plan
-        if outcome := said.get("rollout_outcome"):
-            self._outcomes[outcome["host"]] = outcome
         self._leave(result)
+        if plan := result.result.get("rollout_plan"):
+            self._plan = plan
+            self._write(self._report())
 
     def v2_runner_on_skipped(self, result):
         self._waits.pop((result.host.name, result.task._uuid), None)
@@ -90,10 +90,18 @@ class CallbackModule(VerdictTable):
         super().v2_runner_on_unreachable(result)
         self._leave(result)
 
-    def v2_playbook_on_stats(self, stats):
+    def _conclude(self, stats):
         report = self._report(ended=time.time())
-        if self._phases:
+        if report["hosts"] and context.CLIARGS["check"]:
+            self._display.display(f"\nchecked, nothing was changed and nothing is claimed\n{summary(report)}")
+        elif report["hosts"] and self._phases:
             self._display.display("\n" + summary(report))
+        self._keep(report)
+
+    def _interrupted(self):
+        self._keep(self._report(ended=time.time(), interrupted=True))
+
+    def _keep(self, report):
         path = self._write(report)
         if path:
             self._display.display(f"\nreport  {readable(path)}")
@@ -102,9 +110,9 @@ class CallbackModule(VerdictTable):
         phases = self._phases.setdefault(host, [])
         if phases and phases[-1][0] == phase:
             return
-        took = f"  ({phases[-1][0]} took {span(phases[-1][2] - phases[-1][1])})" if phases else ""
+        before = f"  (after {phases[-1][0]}, {span(phases[-1][2] - phases[-1][1])})" if phases else ""
         phases.append([phase, began, began])
-        self._display.display(f"[{host}] {clock(began)}  {phase}{took}")
+        self._display.display(f"[{host}] {clock(began)}  {phase}{before}")
         if self._plan and time.time() - self._written >= REFRESH:
             self._write(self._report())
 
@@ -116,11 +124,12 @@ class CallbackModule(VerdictTable):
             self._enter(host, phase, began or time.time())
             self._phases[host][-1][2] = time.time()
 
-    def _report(self, ended=None):
+    def _report(self, ended=None, interrupted=False):
         """The run as plain JSON data; without `ended` as it stands now."""
         in_order = self._tables_in_order()
         drift = tables.drifts(in_order)
-        problems = self._problems(drift) if ended else []
+        problems = [] if not ended else [self._interruption()] if interrupted else self._problems(drift)
+        state = "under way" if not ended else "interrupted" if interrupted else judged(problems)
         of_host = {problem.host: problem for problem in problems}
         planned = {host["name"]: host for host in (self._plan or {}).get("hosts", ())}
         names = dict.fromkeys([*planned, *self._inside(), *(host for host, _ in in_order)])
@@ -129,45 +138,56 @@ class CallbackModule(VerdictTable):
             "began": iso(self._began),
             "ended": iso(ended) if ended else None,
             "seconds": round((ended or time.time()) - self._began, 1),
-            "proved": not problems if ended else None,
+            "state": state,
+            "proved": PROVED.get(state),
             "problems": [problem._asdict() for problem in problems],
             "neighbours": [drift._asdict() for drift in drift],
             "not_in_this_run": self._outside(),
             "plan": self._plan,
-            "hosts": [self._host(name, planned.get(name, {}), of_host.get(name), ended) for name in names],
+            "hosts": [self._host(name, planned.get(name, {}), of_host.get(name), state) for name in names],
         }
 
-    def _host(self, name, planned, problem, ended):
+    def _host(self, name, planned, problem, state):
         told = self._outcomes.get(name, {})
         said = [
             {key: value for key, value in table.items() if key != "runs"} for table in self._tables.get(name, {}).values()
         ]
-        proved = None
+        outcome = self._outcome(name, problem, state)
+        if outcome == "failed" and (failure := self._failure(name)):
+            problem = tables.Problem(name, failure.what, failure.cause)
+        proved = True if outcome == "proved" else None
         if problem or any(table.get("passed") is False for table in said):
             proved = False
-        elif ended and said and all(table.get("passed") for table in said):
-            proved = True
         phases = self._phases.get(name, [])
-        if phases and not ended:
+        if phases and state == "under way":
             phases = [*phases[:-1], [*phases[-1][:2], time.time()]]
         return {
             **planned,
             "name": name,
-            "outcome": told.get("outcome") or self._judged(name, proved, ended),
+            "outcome": outcome if context.CLIARGS["check"] else told.get("outcome") or outcome,
             "proved": proved,
             "cause": told.get("cause") or (problem and (problem.cause or problem.reason)) or "",
             "phases": [{"phase": p, "began": iso(began), "seconds": round(end - began, 1)} for p, began, end in phases],
             "tables": said,
         }
 
-    def _judged(self, name, proved, ended):
-        if not ended:
+    def _outcome(self, name, problem, state):
+        """What became of a host of which no result told it."""
+        passed = [table.get("passed") for table in self._tables.get(name, {}).values()]
+        if state == "under way":
             return "under way" if name in self._phases else "waits"
-        if proved is not False:
-            return "proved" if proved else "claims nothing"
-        if self._stopped.get(name) == "unreachable":
-            return "unreachable"
-        return "not proved" if name in self._begun else "not reached"
+        if state == "interrupted":
+            return self._stands(name)
+        if problem or False in passed:
+            failure = self._failure(name)
+            if failure and failure.what == "unreachable":
+                return "unreachable"
+            return "not proved" if failure or name in self._begun else "not reached"
+        if not passed:
+            return "claims nothing"
+        if context.CLIARGS["check"]:
+            return "unchanged" if all(passed) else "would change"
+        return "proved" if all(passed) else "claims nothing"
 
     def _write(self, report):
         """Both files, each as a whole; the path of the page, or None where nothing is asked for or it cannot be written."""
@@ -191,7 +211,17 @@ class CallbackModule(VerdictTable):
         return path
 
 
+def judged(problems):
+    """The state of a run that came to its end."""
+    if context.CLIARGS["check"]:
+        return "check failed" if problems else "checked"
+    return "not proved" if problems else "proved"
+
+
 def phase_of(task):
+    """The phase of a task, None of one that has none, and in check mode, where nothing is drained, changed or loaded."""
+    if context.CLIARGS["check"]:
+        return None
     phase = task.get_vars().get("rollout_phase")
     return phase if isinstance(phase, str) and "{{" not in phase else None
 
@@ -211,8 +241,8 @@ def page(report):
 
 
 def causes(report):
-    """[(cause, its hosts)], and what the whole run lacks with no host: [(reason, [])]."""
-    found = {problem["reason"]: [] for problem in report["problems"] if problem["host"] is None}
+    """[(cause, its hosts)], and what the whole run lacks with no host: [(reason and cause, [])]."""
+    found = {"\n".join([p["reason"], p["cause"]]).strip(): [] for p in report["problems"] if p["host"] is None}
     for host in report["hosts"]:
         if host["proved"] is False:
             found.setdefault(host["cause"], []).append(host)

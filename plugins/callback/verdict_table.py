@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import traceback
 from collections import Counter
 from typing import NamedTuple
 
 from ansible import context
+from ansible.errors import AnsibleError
 from ansible.plugins.callback import CallbackBase
 from ansible.template import Templar
 
@@ -23,9 +26,13 @@ description:
     stopped in the middle. Tables that differ only in their titles, in the column C(read in) and in rows that C(own)
     (list of first cells) names as the host's own (there the column C(verdict) counts) appear as one.
   - A play with C(verdict_required) set to true in its C(vars) promises a passed table for each host of its
-    pattern within C(--limit). Each host that ends the run without one is named with the reason, and with what
-    its last failure said, and the exit status is 2, or 4 where a host was unreachable. A pattern that matches
-    no host is such a failure too.
+    pattern within C(--limit). Each host that ends the run without one, or that fails and is not rescued, whatever
+    its tables say, is named with where it failed first, and with what it said there and last. The exit status is 2,
+    or 4 where a host was unreachable. A pattern that matches no host is such a failure too.
+  - A result may carry C(rollout_outcome), a dictionary of C(host), its C(outcome) (a word) and C(cause). Without a cause
+    the host is done, and what fails on it later ends the run and says nothing of the host.
+  - A run that does not come to its end, because of Ctrl-C or of an error of Ansible itself, says which hosts are proved,
+    which were interrupted and which were not reached. Its exit status is Ansible's own.
   - A table may carry C(runs), a dictionary of dictionaries of text, subject to name to value. Hosts that speak of
     the same subject are neighbours in it, and each name under which they differ is drift and is named. A play with
     C(verdict_alike) set to true in its C(vars) promises that there is none; otherwise the exit status is 2. A host
@@ -38,8 +45,19 @@ WHERE = "read in"  # the column that says where, and differs on hosts that are a
 SHOWN = 8  # differences of one subject on the terminal; an engine installed otherwise has hundreds
 
 
+STANDS = ("proved", "failed", "interrupted", "not reached")
+
+
+class Failure(NamedTuple):
+    """A failure of a host: `what` happened in which play, and the cause as it was said there."""
+
+    what: str
+    play: str
+    cause: str
+
+
 class Problem(NamedTuple):
-    """Why the run did not prove what it promised: of a host, or (None) of the run; and what its last failure said."""
+    """Why the run did not prove what it promised: of a host, or (None) of the run; and what was said of the cause."""
 
     host: str | None
     reason: str
@@ -67,36 +85,73 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_start(self, playbook):
         self._plays = playbook.get_plays()
+        self._playing = ""  # the play that goes on
+        self._batch = set()  # its hosts, if it promises
         self._begun = set()  # hosts whose batch of a promising play began
         self._tables = {}  # host: {key: table}
-        self._stopped = {}  # host: why it went no further
-        self._causes = {}  # host: what its last failure said
+        self._failures = {}  # host: [Failure], also those that were rescued
+        self._outcomes = {}  # host: {host, outcome, cause}
+        self._ended_by = []  # (host, Failure) of hosts that were done
+        self._lost = set()  # hosts that failed or were unreachable, and were not rescued
+        self._over = False
+        atexit.register(self._end)  # ansible-core 2.19 tells no callback of Ctrl-C
 
     def v2_playbook_on_play_start(self, play):
-        if promises(play):
-            self._begun.update(h.name for h in inventory_of(play).get_hosts(play.hosts))
+        self._playing = play.get_name()
+        self._batch = {h.name for h in inventory_of(play).get_hosts(play.hosts)} if promises(play) else set()
+        self._begun |= self._batch
 
     def v2_runner_on_ok(self, result):
         table = result.result.get("verdict_table")
         if table:
             self._tables.setdefault(result.host.name, {})[table.get("key")] = table
+        if outcome := result.result.get("rollout_outcome"):
+            self._outcomes[outcome["host"]] = outcome
+            if not outcome["cause"]:
+                self._failures.pop(outcome["host"], None)
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
         if not ignore_errors:
-            self._stop(result, f'failed in task "{result.task.get_name()}"')
+            self._fail(result, f'failed in task "{result.task.get_name()}"')
         self.v2_runner_on_ok(result)
 
     def v2_runner_on_unreachable(self, result):
-        self._stop(result, "unreachable")
+        self._fail(result, "unreachable")
 
     v2_runner_item_on_ok = v2_runner_on_ok
     v2_runner_item_on_failed = v2_runner_on_ok
 
-    def _stop(self, result, reason):
-        self._stopped[result.host.name] = reason
-        self._causes[result.host.name] = cause_of(result.result)
+    def _fail(self, result, what):
+        host, failure = result.host.name, Failure(what, self._playing, cause_of(result.result))
+        if self._is_done(host):
+            self._ended_by.append((host, failure))
+        else:
+            self._failures.setdefault(host, []).append(failure)
+
+    def _is_done(self, host):
+        return host in self._outcomes and not self._outcomes[host]["cause"]
+
+    def _end(self, stats=None):
+        """Once, at the end of the run, or without `stats` of a process whose run does not come to its end."""
+        if self._over:
+            return
+        self._over = True
+        if stats:
+            self._lost = {host for count in (stats.failures, stats.dark) for host in count if count[host]}
+            self._conclude(stats)
+        else:
+            # What made Ansible end, such as a pattern that cannot be read, may be met again here, and was told already.
+            with contextlib.suppress(AnsibleError):
+                self._interrupted()
 
     def v2_playbook_on_stats(self, stats):
+        self._end(stats)
+
+    def _interrupted(self):
+        if self._inside():
+            self._display.display(not_proved([self._interruption()]), color="red")
+
+    def _conclude(self, stats):
         try:
             tables = self._tables_in_order()
             for members in alike(tables):
@@ -111,7 +166,7 @@ class CallbackModule(CallbackBase):
             # Ansible turns an exception of a callback into a warning, and the run would end well.
             problems = [Problem(None, "verdict_table itself failed:\n" + traceback.format_exc())]
         if problems:
-            self._display.display("\n".join(["\nNOT PROVED", *indented(told(problems))]), color="red")
+            self._display.display(not_proved(problems), color="red")
             raise SystemExit(4 if stats.dark else 2)
 
     def _tables_in_order(self):
@@ -154,33 +209,69 @@ class CallbackModule(CallbackBase):
         if not inside and self._outside():
             problems.append(Problem(None, "no host that must be proved is within --limit"))
         for host, play in inside.items():
-            if reason := self._reason(host):
-                problems.append(Problem(host, f'{reason} (play "{play.get_name()}")', self._causes.get(host, "")))
+            if problem := self._problem(host, play.get_name()):
+                problems.append(problem)
+        for host, (what, play, cause) in self._ended_by:
+            if host in self._lost:
+                problems.append(Problem(None, f'the run ended at {host}, {what} (play "{play}")', cause))
         if any(drift.fails for drift in found) and any(promises(play, "verdict_alike") for play in self._plays):
             problems.append(Problem(None, "neighbours do not run the same, see above"))
         return problems
 
-    def _reason(self, host):
-        """Say why this host is not proved; None if it is."""
+    def _problem(self, host, promising):
+        """Why this host is not proved, which the play `promising` promises; None if it is."""
         tables = self._tables.get(host, {}).values()
+        failure = self._failure(host)
+
+        def because(reason, play=promising):
+            return Problem(host, f'{reason} (play "{play}")', failure.cause if failure else "")
+
         if any(table.get("passed") is False for table in tables):
-            return "its table did not pass"
+            return because("its table did not pass")
         if any(table.get("passed") is None for table in tables) and not context.CLIARGS["check"]:
-            return "its table claims nothing, and this was no check mode"
+            return because("its table claims nothing, and this was no check mode")
         if tables:
-            return None
-        if host in self._stopped:
-            return self._stopped[host] + ", no verdict"
+            return because(failure.what, failure.play) if failure and host in self._lost else None
+        if failure:
+            return because(f"{failure.what}, no verdict", failure.play)
         if host not in self._begun:
-            return "the run ended before its turn, no verdict"
+            return because("the run ended before its turn, no verdict")
         chosen = [
             f"--{option.replace('_', '-')}"
             for option, default in (("tags", "all"), ("skip_tags", None), ("start_at_task", None))
             if set(listed(context.CLIARGS.get(option))) - {default}
         ]
         if chosen:
-            return f"what verifies was left out by {' and '.join(chosen)}, no verdict"
-        return "no task gave a verdict"
+            return because(f"what verifies was left out by {' and '.join(chosen)}, no verdict")
+        return because("no task gave a verdict")
+
+    def _failure(self, host):
+        """Where the host failed first in the play that it did not finish, with what it said there and last; or None."""
+        failures = self._failures.get(host)
+        if not failures:
+            return None
+        last = failures[-1]
+        first = next(failure for failure in failures if failure.play == last.play)
+        said = [last.cause] if first.cause in last.cause else [first.cause, last.cause]
+        return first._replace(cause="\n".join(said))
+
+    def _interruption(self):
+        """The Problem of a run that did not come to its end, with what stands."""
+        hosts = {}
+        for host in self._inside():
+            hosts.setdefault(self._stands(host), []).append(host)
+        stands = [f"{state:<12}{', '.join(hosts[state])}" for state in STANDS if state in hosts]
+        return Problem(None, "interrupted. The same command again goes on from there", "\n".join(stands))
+
+    def _stands(self, host):
+        """How a host stands where the run was interrupted: a word of STANDS."""
+        passed = [table.get("passed") for table in self._tables.get(host, {}).values()]
+        if host in self._failures or False in passed:
+            return "failed"
+        # Of a host that is not done, another engine may still be to prove.
+        if passed and all(passed) and (self._is_done(host) or host not in self._batch):
+            return "proved"
+        return "interrupted" if host in self._begun else "not reached"
 
 
 def promises(play, what="verdict_required"):
@@ -212,6 +303,10 @@ def indented(items):
 
 def few(hosts):
     return ", ".join(hosts) if len(hosts) < 5 else f"{hosts[0]}, {hosts[1]}, {hosts[2]} and {len(hosts) - 3} others"
+
+
+def not_proved(problems):
+    return "\n".join(["\nNOT PROVED", *indented(told(problems))])
 
 
 def told(problems):

@@ -74,7 +74,9 @@ PLAY = """
           when: inventory_hostname != 'n1'
           vars: {rollout_phase: drain}
         - name: Load
-          report: {takes: "{{ 0.3 if inventory_hostname == 'n3' else 0.2 }}"}
+          report:
+            tells: true
+            takes: "{{ load | default(0.3 if inventory_hostname == 'n3' else 0.2) }}"
           when: inventory_hostname != 'n1'
           vars: {rollout_phase: load}
         - name: Prove
@@ -96,6 +98,11 @@ PLAY = """
     - name: End the rollout
       report: {failed: true, msg: "{{ cause }}\\n  rollout  ends: 4 hosts were not reached"}
       when: broken
+      any_errors_fatal: true
+    - name: Ask
+      report: {failed: true, msg: not approved}
+      when: asks | default(false)
+      run_once: true
       any_errors_fatal: true
 """
 

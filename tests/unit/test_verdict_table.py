@@ -26,12 +26,12 @@ def play(tmp_path, ansible_playbook):
         json.dumps({"engines": {"hosts": {"a": {}, "b": {}}}, "others": {"hosts": {"c": {}}}})
     )
 
-    def run(tasks, *options, pattern="engines", promise="true", keywords="", before=""):
+    def run(tasks, *options, pattern="engines", promise="true", keywords="", before="", **how):
         (tmp_path / "play.yml").write_text(
             f"{before}\n- name: Roll out\n  hosts: '{pattern}'\n  gather_facts: false\n"
             f"  vars: {{verdict_required: {promise}}}\n  {keywords}\n  tasks:\n{tasks}"
         )
-        return ansible_playbook(tmp_path / "play.yml", "-i", tmp_path / "hosts.json", *options)
+        return ansible_playbook(tmp_path / "play.yml", "-i", tmp_path / "hosts.json", *options, **how)
 
     return run
 
@@ -110,6 +110,95 @@ def test_a_rescued_failure_without_a_verdict_still_fails(play):
     assert 'a, b: failed in task "Restart", no verdict' in run.stdout
 
 
+FAILS = """
+    - name: Go back with k27
+      report: {failed: true, msg: nothing of k27 is verified}
+      when: inventory_hostname == 'b'
+"""
+
+
+def test_a_table_that_passed_does_not_hide_what_fails_later(play):
+    run = play(PASSED + FAILS)
+    assert run.returncode == 2
+    assert run.stdout.endswith(
+        'NOT PROVED\n  b: failed in task "Go back with k27" (play "Roll out")\n    nothing of k27 is verified\n'
+    )
+
+
+def test_a_table_that_passed_does_not_hide_a_host_that_is_lost_later(play):
+    lost = "    - name: Speak\n      ansible.builtin.raw: 'true'\n      when: inventory_hostname == 'a'\n"
+    run = play(PASSED + lost, "-e", "ansible_connection=ssh ansible_host=127.0.0.1 ansible_port=1")
+    assert run.returncode == 4
+    assert '\n  a: unreachable (play "Roll out")' in run.stdout
+
+
+def test_what_failed_and_was_rescued_or_ignored_before_the_proof_is_no_failure(play):
+    run = play(
+        """
+    - name: Try
+      block: [{name: Restart, report: {failed: true}}]
+      rescue: [{name: Try again, report: {failed: true}, ignore_errors: true}]
+"""
+        + PASSED
+    )
+    assert run.returncode == 0
+    assert "NOT PROVED" not in run.stdout
+
+
+def outcome(word, cause=""):
+    return (
+        f"    - report: {{rollout_outcome: {{host: '{{{{ inventory_hostname }}}}', outcome: {word}, cause: '{cause}'}}}}\n"
+    )
+
+
+def test_a_host_that_went_back_is_not_proved_by_what_it_went_back_to(play):
+    run = play(f"""
+    - block: [{{name: Restart, report: {{failed: true, msg: the port is held}}}}]
+      rescue: [report: {{verdict_table: {{title: gone back, columns: [setting], rows: [], passed: true}}}}]
+{outcome("gone back", "the port is held")}
+    - {{name: End, report: {{failed: true, msg: "the port is held, went back"}}}}
+""")
+    assert run.returncode == 2
+    assert run.stdout.endswith('a, b: failed in task "Restart" (play "Roll out")\n    the port is held, went back\n')
+
+
+def test_what_ends_the_run_when_a_host_is_done_says_nothing_of_the_host(play):
+    run = play(PASSED + outcome("proved") + "    - {name: Ask, report: {failed: true, msg: not approved}, run_once: true}\n")
+    assert run.returncode == 2
+    assert run.stdout.endswith(
+        'NOT PROVED\n  the run ended at a, failed in task "Ask" (play "Roll out")\n    not approved\n'
+    )
+
+
+def test_where_it_failed_first_is_named_with_what_was_said_there_and_last(play):
+    run = play("""
+    - block: [{name: Load, report: {failed: true, msg: out of memory}}]
+      rescue: [{name: Fail with both causes, report: {failed: true, msg: "out of memory, and no way back"}}]
+      always: [{name: Give the host back, report: {failed: true, msg: no space left}}]
+""")
+    assert run.stdout.endswith('"Load", no verdict (play "Roll out")\n    out of memory\n    no space left\n')
+
+
+def test_ctrl_c_says_what_stands(play):
+    run = play(
+        PASSED + "    - {name: Load k27, report: {tells: true, takes: 60}, when: inventory_hostname == 'b'}\n",
+        keywords="serial: 1",
+        pattern="engines,c",
+        ctrl_c_after=1,
+    )
+    assert run.returncode == 99
+    assert run.stdout.endswith(
+        "\nNOT PROVED\n  interrupted. The same command again goes on from there\n"
+        "    proved      a\n    interrupted b\n    not reached c\n"
+    )
+
+
+def test_an_error_of_ansible_itself_stays_the_only_one(play):
+    run = play(PASSED, before="- {name: Check, hosts: '{{ nobody }}', tasks: []}", pattern="{{ nobody }}")
+    assert run.returncode not in (0, 2)
+    assert "Traceback" not in run.stdout + run.stderr
+
+
 def test_verification_left_out_by_tags_is_no_success(play):
     run = play(PASSED, "--skip-tags", "verify")
     assert run.returncode == 2
@@ -138,7 +227,7 @@ def test_hosts_of_a_batch_that_was_not_reached_are_named(play):
 def test_a_promising_play_behind_a_failed_one_is_not_forgotten(play):
     run = play(PASSED, before="- {name: Check, hosts: engines, gather_facts: false, tasks: [report: {failed: true}]}")
     assert run.returncode == 2
-    assert 'b: failed in task "report", no verdict (play "Roll out")' in run.stdout
+    assert 'a, b: failed in task "report", no verdict (play "Check")' in run.stdout
 
 
 def test_an_unknown_group_is_named_and_fails(play):

@@ -310,11 +310,11 @@ def test_the_table_shows_what_was_proved_and_where():
 
 def test_command_lines_that_differ_only_at_the_start_show_where():
     rest = ["-m", "sglang.launch_server", *["--an-option-of-ours", "value"] * 30]
-    found, plan = (("/opt/sglang/0.5.23/bin/python", *rest), replace(PLAN, argv=("/opt/sglang/0.5.13/bin/python", *rest)))
-    verdicts = v.judge_process(plan, evidence(argv=found))
+    plan = replace(PLAN, argv=("/opt/sglang/0.5.13/bin/python", *rest))
+    verdicts = v.judge_process(plan, evidence(argv=("/opt/sglang/0.5.23/bin/python", "-I", *rest)))
     _, declared, _, found, *_ = v.table(plan, verdicts, title="", passed=False)["rows"][-1]
     assert declared.startswith("/opt/sglang/0.5.13/bin/python -m ") and len(declared) == 160
-    assert found.startswith("/opt/sglang/0.5.23/bin/python -m ") and len(found) == 160
+    assert found.startswith("/opt/sglang/0.5.23/bin/python -I ") and len(found) == 160
     sentence = v.sentence(plan, v.first_broken(verdicts), verdicts)
     assert "declared /opt/sglang/0.5.13/" in sentence and ", found /opt/sglang/0.5.23/" in sentence
     assert len(sentence.splitlines()[0]) < 900

@@ -70,7 +70,7 @@ def test_an_ordinary_login_with_sudo_sees_the_same(deployment):
         ("budget=8", "budget: declared '8', but under DFLASH nothing in SGLang"),
         ("sglang_service_windwo=1024", "Did you mean sglang_service_window?"),
         ("window=1024 sglang_service_window=2048", "window: 1024 (-e), but sglang_service_window: 2048 (-e)"),
-        ("sglang_version=latest", "declared version 'latest'"),
+        ("sglang_version=latest", "sglang_version: declared 'latest'"),
         ("instance=k27", "instance: declared k27, but deploy1 has k26"),
     ],
 )

@@ -201,7 +201,7 @@ def test_what_is_no_longer_declared_is_taken_back(gpu_host):
     "variables, said",
     [
         ({"gpu_host_power_limit": 250}, "(0000:01:00.0) takes 300.0 to 600.0 W (read in nvidia-smi -q -x)"),
-        ({"gpu_host_kernel_parameters": ["quiet; reboot"]}, "each a word of letters"),
+        ({"gpu_host_kernel_parameters": ["quiet; reboot"]}, "Legal is a word of letters"),
         ({"gpu_host_governor": "performance"}, "declared performance, but this kernel changes no frequency"),
         ({"gpu_host_sysctl": {"kernel.sched_migration_cost_ns": 50000}}, "kernel.sched_migration_cost_ns"),
     ],

@@ -109,7 +109,7 @@ def test_another_release_than_the_declared_one_is_refused(host):
 
 
 def test_an_installation_that_did_not_end_is_done_again(host):
-    host.shell("rm /opt/sglang/0.5.99/.installed.json; rm -r /opt/sglang/0.5.99/lib/python3*/site-packages/sglang/srt")
+    host.shell("cd /opt/sglang/0.5.99; rm .installed.json; cd lib/python3*/site-packages; rm -r sglang/srt pip*")
     run = host.install(version="0.5.99", source="git", git_url="file:///srv/engine", git_ref=host.commit)
     assert run.status == 0, run.output
     assert host.shell("ls /opt/sglang/0.5.99/lib/python3*/site-packages/sglang/srt/server_args.py")

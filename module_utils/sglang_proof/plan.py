@@ -101,10 +101,12 @@ class Declared:
 
 
 def refusal(instance, problems):
+    """What is said of an instance whose declaration has these problems, sentences."""
     return f"sglang-{instance}: the declaration cannot run. No service was touched.\n{indented(problems)}"
 
 
 def indented(problems):
+    """A line for each."""
     return "\n".join(f"  {problem}" for problem in problems)
 
 

@@ -43,7 +43,7 @@ except ImportError:  # not a public interface; without it errors name the group,
 
 # Ansible gives its modules this path, and its plugins not.
 ansible.module_utils.__path__.extend(C.DEFAULT_MODULE_UTILS_PATH)
-from ansible.module_utils.sglang_proof import contract, fork, plan  # noqa: E402
+from ansible.module_utils.sglang_proof import contract, fork, plan  # noqa: E402  found by the line above
 
 MISSPELT = 0.8  # similarity from which an unknown inventory variable is taken for a misspelt one
 TABLES = "verdict_table"

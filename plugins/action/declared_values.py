@@ -73,9 +73,11 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _, given = self.validate_argument_spec({"roles": {"type": "list", "elements": "str", "required": True}})
         known = {"host": {"localhost", *task_vars["groups"]["all"]}.__contains__, "file": self._is_file}
+        # What is declared may speak of the default of any role, in the play that knows none yet.
+        variables = {**self._all_defaults(), **task_vars}
         problems = []
         for role in [Role(name) for name in given["roles"]]:
-            found = list(self._problems(role, Rules(role, known), task_vars))
+            found = list(self._problems(role, Rules(role, known), task_vars, variables))
             problems += [*found, f"  next     ansible-doc -t role -e main {role.name}"] if found else []
         return {
             "changed": False,
@@ -83,10 +85,10 @@ class ActionModule(ActionBase):
             "msg": "\n".join([*problems, "Nothing was changed."]) if problems else "all values are legal",
         }
 
-    def _problems(self, role, rules, task_vars):
+    def _problems(self, role, rules, task_vars, variables):
         """A line for each variable of the role that is declared and not legal, or is not declared and must be."""
         defaults = self._defaults(role.directory)
-        templar = self._templar.copy_with_new_env(available_variables={**self._all_defaults(), **task_vars})
+        templar = self._templar.copy_with_new_env(available_variables=variables)
         for name, spec in role.options.items():
             alias = ALIAS.fullmatch(str(defaults.get(name)))
             # In a role the defaults are there as well; 1 is true for Python, and no `true`.
@@ -102,8 +104,8 @@ class ActionModule(ActionBase):
                 except AnsibleError as error:
                     yield f"{declared}: {short(str(error), 200)} ({where}). Legal is {words}."
                     continue
-                for at, found, words in rules.broken(name, value):
-                    told = in_short(found) if rules.is_secret(name) or is_vaulted(found) else short(repr(found))
+                for at, found, words, is_secret in rules.broken(name, value):
+                    told = in_short(found) if is_secret or is_vaulted(found) else short(repr(found))
                     yield f"{declared}{at}: declared {told} ({where}). Legal is {words}."
                     break  # one of each variable is enough to read
 
@@ -112,7 +114,6 @@ class ActionModule(ActionBase):
         return self._loader.load_from_file(path, trusted_as_template=True) if self._loader.path_exists(path) else {}
 
     def _all_defaults(self):
-        """Of all roles: what is declared may speak of any, in the play that knows no role yet."""
         roles = (path for root in C.DEFAULT_ROLES_PATH for path in Path(root).glob("*/") if path.is_dir())
         return {name: value for role in roles for name, value in self._defaults(role).items()}
 
@@ -143,19 +144,15 @@ class Rules:
         self.role, self.known = role, known
 
     def broken(self, name, value):
-        """(where in the value, what is there, what is legal) of all that is not."""
+        """(where in the value, what is there, what is legal, whether it may be a secret) of all that is not legal."""
         return self._broken("", value, *self._of(name))
 
     def legal(self, name):
         return legal(*self._of(name))
 
-    def is_secret(self, name):
-        spec, rule = self._of(name)
-        return bool(spec.get("no_log") or rule.get("secret"))
-
     def _of(self, name):
         spec, rule = self.role.options[name], self.role.legal.get(name, {})
-        return spec, {"empty": spec.get("default") in ("", [], {}), **rule}
+        return spec, {"empty": spec.get("default") in ("", [], {}), "secret": spec.get("no_log", False), **rule}
 
     def _broken(self, at, value, spec, rule):
         kind = spec.get("type", "str")
@@ -168,12 +165,12 @@ class Rules:
                 self._broken_options(at, value, spec, rule) if "options" in spec else self._broken_items(at, value, rule)
             )
         elif not self._fits(value, kind, spec, rule):
-            yield at, value, legal(spec, rule)
+            yield at, value, legal(spec, rule), rule.get("secret", False)
 
     def _broken_options(self, at, value, spec, rule):
         for name in value:
             if name not in spec["options"]:
-                yield at, name, f"only {', '.join(spec['options'])}" + rule.get("else", "")
+                yield at, name, f"only {', '.join(spec['options'])}" + rule.get("else", ""), False
         for name, option in spec["options"].items():
             own = rule.get("options", {}).get(name, {})
             if name in value:
@@ -181,12 +178,13 @@ class Rules:
                 option, own = self._of(same) if same in self.role.options and not own else (option, own)
                 yield from self._broken(f"{at}.{name}", value[name], option, own)
             elif value and (option.get("required") or own.get("required")):
-                yield at, value, f"one with {name}"
+                yield at, list(value), f"one with {name}", False
 
     def _broken_items(self, at, value, rule):
         for name, inner in value.items():
-            yield from self._broken(f"{at} key", name, {"type": "str"}, rule.get("keys", {}))
-            own = rule.get("values", {})
+            inside = {"secret": rule.get("secret", False)}
+            yield from self._broken(f"{at} key", name, {"type": "str"}, {**inside, **rule.get("keys", {})})
+            own = {**inside, **rule.get("values", {})}
             kind = own.get("type", "str")
             if kind != "any":
                 yield from self._broken(f"{at}.{short(str(name))}", inner, {"type": kind}, own)

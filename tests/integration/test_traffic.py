@@ -102,10 +102,6 @@ def restart(host):
     host.shell("systemctl stop sglang-k26; systemctl reset-failed sglang-k26 || true; systemctl start sglang-k26")
 
 
-def said(run):
-    return run.said
-
-
 def test_the_gateway_is_installed_and_proved_without_workers(fleet):
     fleet.done(fleet.playbook("playbooks/gateway.yml"))
     assert fleet.workers() == {}
@@ -146,7 +142,7 @@ def test_no_request_is_lost_while_one_engine_after_the_other_is_restarted(fleet)
 def test_the_last_that_serves_is_not_taken_out(fleet):
     run = fleet.move("out")
     assert run.status == 2
-    assert "traffic_minimum_serving: declared 1" in said(run) and "it serves as before" in said(run)
+    assert "traffic_minimum_serving: declared 1" in run.said and "it serves as before" in run.said
     assert list(fleet.workers().values()).count("ready") == 1
     fleet.done(fleet.move("in"))
     fleet.await_workers(FIRST, SECOND)
@@ -158,7 +154,7 @@ def test_requests_that_are_overdue_put_the_engine_back(fleet):
         load.stop()
         run = fleet.move("out", "--limit", "traffic1", "-e", "traffic_drain_timeout=1")
         assert run.status == 2
-        assert "requests in flight" in said(run) and "traffic_drain_overdue=proceed" in said(run)
+        assert "requests in flight" in run.said and "traffic_drain_overdue=proceed" in run.said
         fleet.await_workers(FIRST, SECOND)
     fleet.nothing_was_lost(load.outcome)
 

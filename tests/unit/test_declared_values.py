@@ -9,6 +9,7 @@ from pathlib import Path
 import bad_input
 import pytest
 import yaml
+from stage import load
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = sorted(path.parts[-3] for path in ROOT.glob("roles/*/meta/argument_specs.yml"))
@@ -84,6 +85,27 @@ def test_what_is_legal_passes(check, value):
     assert run.returncode == 0, run.stdout
 
 
+SIZES = ["0", "-1", "0%", "101%", "many", "1.5", ""]
+MINIMA = ["abc", "half", "101%", "-1", "1.5", ""]
+
+
+@pytest.mark.parametrize(
+    ("role", "variable", "value"),
+    [
+        *(("rollout", "rollout_batches", ["1", size]) for size in SIZES),
+        ("rollout", "rollout_batches", []),
+        ("rollout", "rollout_soak", -1),
+        ("rollout", "rollout_prometheus", "prometheus:9090"),
+        *(("traffic", "traffic_minimum_serving", minimum) for minimum in MINIMA),
+        ("traffic", "traffic_gateways", "http://gateway:8000"),
+    ],
+)
+def test_a_policy_that_means_nothing_is_refused(monkeypatch, role, variable, value):
+    action = load("plugins/action/declared_values.py")
+    monkeypatch.setattr(action.C, "DEFAULT_ROLES_PATH", [str(ROOT / "roles")])
+    assert list(action.Rules(action.Role(role), {}).broken(variable, value))
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_a_rule_is_for_a_variable_of_the_role(role):
     rules = yaml.safe_load((ROOT / f"roles/{role}/meta/legal_values.yml").read_text())
@@ -92,10 +114,13 @@ def test_a_rule_is_for_a_variable_of_the_role(role):
 
 def test_what_may_hold_a_secret_is_not_shown(check):
     secret = {"rollout_prometheus": "admin:hunter2@prometheus", "sglang_service_environment": {"HF_TOKEN": "hunter2\n"}}
-    run = check(**secret, traffic_command_out=["pool", "hunter2\n"], traffic_gateways=["https://me:hun/ter2@gate 1"])
+    instance = {"name": "k26", "environment": {"HF_TOKEN": "hunter2\n"}}
+    commands = {"traffic_command_out": ["pool", "hunter2\n"], "traffic_gateways": ["https://me:hun/ter2@gate 1"]}
+    run = check(**secret, **commands, sglang_service_instances=[instance])
     assert run.returncode == 2
     assert "hunter2" not in run.stdout and "ter2" not in run.stdout
     assert "rollout_prometheus: declared a text of 24 characters, not shown" in run.stdout
+    assert "sglang_service_instances[0].environment.HF_TOKEN: declared a text of 8 characters, not shown" in run.stdout
 
 
 def test_a_query_may_have_lines(check):

@@ -25,7 +25,7 @@ options:
       - A file on the host that keeps the facts as JSON.
       - It is used again as long as the engine's C(RECORD) and the size and time of every source file are as
         they were, so an engine that is patched in place is read anew.
-      - The directory must exist.
+      - Its directory is made, for root alone, where it is not there.
     type: path
   required:
     description:
@@ -98,12 +98,11 @@ msg:
   returned: when not installed
 """
 
-import json
-from pathlib import Path
+import os
 
 from ansible.module_utils import sglang_engine
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.sglang_host import CannotRead
+from ansible.module_utils.sglang_host import CannotKeep, CannotRead, write_json
 from ansible.module_utils.sglang_proof.facts import NotAnEngine
 
 
@@ -127,20 +126,14 @@ def main():
     )
     python, cache = module.params["python"], module.params["cache"]
     try:
-        engine = sglang_engine.read(python, cache)
+        engine = sglang_engine.read(python, cache, module.params["release"])
     except sglang_engine.Missing as missing:
         if module.params["required"] and not module.check_mode:
             module.fail_json(msg=f"{missing}. Next: apply the role sglang_engine here, or correct 'python'.")
         module.exit_json(changed=False, installed=False, msg=f"{missing}: unknown until installed.")
     except (CannotRead, NotAnEngine) as error:
-        module.fail_json(msg=f"{python}: {error}")
+        module.fail_json(msg=str(error))
 
-    declared, found = module.params["release"], engine.facts.release
-    if declared not in (None, found):
-        module.fail_json(
-            msg=f"sglang_engine_version: declared {declared}, but {python.rsplit('/', 2)[0]} holds SGLang {found} (read in "
-            f"its package metadata). Correct the lock or the ref, or declare sglang_engine_version={found}."
-        )
     result = {
         "installed": True,
         "package": str(engine.package),
@@ -159,9 +152,11 @@ def main():
             "after": summary(engine.facts.to_dict()),
         }
     if changed and not module.check_mode:
-        new = Path(module.tmpdir) / "facts.json"
-        new.write_text(json.dumps(engine.to_keep()), "utf-8")
-        module.atomic_move(str(new), cache)
+        try:
+            os.makedirs(os.path.dirname(cache), mode=0o700, exist_ok=True)
+            write_json(cache, engine.to_keep())
+        except (OSError, CannotKeep) as error:
+            module.fail_json(msg=f"{python} was read, but that cannot be kept: {error}")
     module.exit_json(changed=changed, **result)
 
 

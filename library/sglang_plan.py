@@ -14,54 +14,62 @@ description:
   - Compares the running process with the plan. A restart is needed exactly where the process does not carry the plan.
   - Changes nothing but a cache of the resolver's last answer.
 options:
-  instance:
-    description: Name of the instance; its unit is C(sglang-<instance>.service).
-    type: str
-    required: true
-  settings:
-    description:
-      - Declared settings, name to value. A value, C(none) (JSON null; declared off, and proved off) or C(unset).
-      - Numbers may be text, as extra vars are. C(2_048), C(2048.0) and a blank are refused.
+  declaration:
+    description: What is declared of one instance, and where its engine lies.
     type: dict
     required: true
-  python:
-    description:
-      - The engine's interpreter, an absolute path. In check mode, where the engine is not installed yet, there is no plan.
-    type: path
-    required: true
-  facts:
-    description: The O(sglang_engine_facts#module:cache) of C(sglang_engine_facts), so that the engine is not read again.
-    type: path
-  extra_args:
-    description: Further arguments of the engine; options that no setting carries, spelled in full.
-    type: list
-    elements: str
-    default: []
-  environment:
-    description: Environment variables of the engine.
-    type: dict
-    default: {}
-  key_file:
-    description:
-      - >-
-        File on the host with the API key, the engine's C(--config); one line C(api-key: "…"), readable by the service's user
-        and by no others. A key on a command line can be read by every user of the host, so C(--api-key) is refused.
-    type: path
-  inputs:
-    description: Further data that makes a restart necessary when it changes, such as the unit's template.
-    type: raw
-  contract:
-    description:
-      - A fork's contract as the action C(yaml_with_lines) read it, C(file), C(data) and C(lines); it wins over the built-in
-        one on the builds that it recognises. See C(docs/forks.md).
-    type: dict
+    suboptions:
+      instance:
+        description: Name of the instance; its unit is C(sglang-<instance>.service).
+        type: str
+        required: true
+      settings:
+        description:
+          - Declared settings, name to value. A value, C(none) (JSON null; declared off, and proved off) or C(unset).
+          - Numbers may be text, as extra vars are. C(2_048), C(2048.0) and a blank are refused.
+        type: dict
+        required: true
+      python:
+        description:
+          - The engine's interpreter, an absolute path. In check mode, where no engine is installed yet, there is no plan.
+        type: path
+        required: true
+      release:
+        description: The release that the engine must be. Another one is refused.
+        type: str
+      facts:
+        description: The O(sglang_engine_facts#module:cache) of C(sglang_engine_facts), so that the engine is not read again.
+        type: path
+      extra_args:
+        description: Further arguments of the engine; options that no setting carries, spelled in full.
+        type: list
+        elements: str
+        default: []
+      environment:
+        description: Environment variables of the engine.
+        type: dict
+        default: {}
+      key_file:
+        description:
+          - >-
+            File on the host with the API key, the engine's C(--config); one line C(api-key: "…"), readable by the service's
+            user and by no others. A key on a command line can be read by every user of the host, so C(--api-key) is refused.
+        type: path
+      inputs:
+        description: Further data that makes a restart necessary when it changes, such as the unit's template.
+        type: raw
+      contract:
+        description:
+          - A fork's contract as the action C(declared_settings) read it, C(file), C(data) and C(lines); it wins over the
+            built-in one on the builds that it recognises. See C(docs/forks.md).
+        type: dict
+      user:
+        description: User of the service, who runs the resolver too.
+        type: str
   dry_hop:
     description: Ask the engine's own resolver. It costs an import of torch where the answer is not cached.
     type: bool
     default: true
-  user:
-    description: User to run the resolver as; the service's.
-    type: str
   state_dir:
     description: Directory on the host where the resolver's last answer is cached.
     type: path
@@ -78,9 +86,10 @@ author: The contributors
 EXAMPLES = r"""
 - name: Plan
   sglang_plan:
-    instance: k26
-    settings: "{{ sglang_service_settings }}"
-    python: /opt/sglang/0.5.13/bin/python
+    declaration:
+      instance: k26
+      settings: "{{ sglang_service_settings }}"
+      python: /opt/sglang/0.5.13/bin/python
   register: planned
 """
 
@@ -122,52 +131,36 @@ dry_hop:
 """
 
 import contextlib
-import hashlib
-import json
 import os
 import pwd
 import subprocess
 
-from ansible.module_utils import sglang_control, sglang_engine, sglang_runs
+from ansible.module_utils import sglang_control, sglang_planning
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.sglang_host import CannotKeep, CannotRead, Host, read_json, write_json
-from ansible.module_utils.sglang_proof import contract, fork, key_file, plan, redact, resolver, systemd_unit, verdict
-from ansible.module_utils.sglang_proof.facts import NotAnEngine
+from ansible.module_utils.sglang_proof import plan, redact, resolver, systemd_unit, verdict
 from ansible.module_utils.sglang_state import NO_ATTEMPT, State
 
 DRY_HOP_SECONDS = 300  # a cold import of torch from a slow disk takes minutes
 
-ARGUMENTS = {
-    "instance": {"type": "str", "required": True},
-    "settings": {"type": "dict", "required": True},
-    "python": {"type": "path", "required": True},
-    "facts": {"type": "path"},
-    "extra_args": {"type": "list", "elements": "str", "default": []},
-    "environment": {"type": "dict", "default": {}},
-    "key_file": {"type": "path", "no_log": False},
-    "inputs": {"type": "raw"},
-    "contract": {"type": "dict"},
-    "dry_hop": {"type": "bool", "default": True},
-    "user": {"type": "str"},
-    "state_dir": {"type": "path"},
-}
-
 
 def main():
-    module = AnsibleModule(ARGUMENTS, supports_check_mode=True)
-    params = module.params
-    try:
-        rules = fork.read(params["contract"]) if params["contract"] else contract.BUILT_IN
-    except fork.BadContract as bad:
-        module.fail_json(msg="The contract cannot be used. Nothing was changed.\n" + plan.indented(bad.problems))
+    module = AnsibleModule(
+        {
+            "declaration": {"type": "dict", "required": True, "options": sglang_planning.DECLARATION},
+            "dry_hop": {"type": "bool", "default": True},
+            "state_dir": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    params, declaration = module.params, module.params["declaration"]
     result = {"changed": False, "plan": None}
     try:
-        engine = installed(params, module.check_mode)
-        if engine is None:
-            module.exit_json(**result, verdict_table=unknown_table(params))
-        made = make_plan(params, engine, rules)
+        made = sglang_planning.make(declaration, module.check_mode)
+        if made is None:
+            module.exit_json(**result, verdict_table=sglang_planning.unknown_table(declaration))
         if params["dry_hop"]:
-            result["dry_hop"] = ask_resolver(made, params, module.check_mode)
+            result["dry_hop"] = ask_resolver(made, declaration, params["state_dir"], module.check_mode)
             if result["dry_hop"] not in ("asked", "cached"):
                 module.warn(f"sglang-{made.instance}: the engine's own resolver could not be asked: {result['dry_hop']}")
         host = Host()
@@ -177,10 +170,8 @@ def main():
         state = State(params["state_dir"]) if params["state_dir"] else None
         attempt = state.attempt() if state else NO_ATTEMPT
         conflict = sglang_control.held_by(host, made, unit.control_group)
-    except plan.Refused as refused:
-        module.fail_json(msg=plan.refusal(params["instance"], refused.problems))
-    except (CannotRead, NotAnEngine) as error:
-        module.fail_json(msg=str(error))
+    except sglang_planning.ERRORS as error:
+        module.fail_json(msg=sglang_planning.told(declaration, error))
     failed_before = attempt["failed"] and attempt["digest"] == made.digest
     result.update(
         plan=made.to_dict(),
@@ -201,81 +192,12 @@ def main():
     module.exit_json(**result)
 
 
-def installed(params, check_mode):
-    """The engine of `python`, or None where none is there yet in check mode. Raises CannotRead."""
-    try:
-        return sglang_engine.read(params["python"], params["facts"])
-    except sglang_engine.Missing as missing:
-        if check_mode:
-            return None
-        raise CannotRead(f"{missing}. Next: apply the role sglang_engine here, or correct 'python'") from None
-
-
-def make_plan(params, engine, rules):
-    facts = engine.facts
-    family = rules.family_of(facts).name
-    configs, manifests, problems = {}, {}, []
-    for role, name in (("target", "model"), ("drafter", "draft_model")):
-        directory = params["settings"].get(name)
-        if isinstance(directory, str) and directory.startswith("/"):
-            try:
-                configs[role], manifests[role] = read_model(directory)
-            except CannotRead as error:
-                problems.append(f"{name}: {error}")
-    given = {"given": params["inputs"], "engine": engine.installation, "models": manifests}
-    if params["key_file"]:
-        try:  # a rotated key needs a restart
-            given["key"] = hashlib.sha256(key_file.read(params["key_file"]).encode()).hexdigest()
-        except ValueError as error:
-            problems.append(str(error))
-    if problems:
-        raise plan.Refused(problems)
-    declaration = plan.declared(params["settings"], family, configs, facts.release, rules)
-    return plan.make(
-        params["instance"],
-        params["python"],
-        declaration,
-        facts,
-        extra_args=params["extra_args"],
-        environment=dict(read_environment(params["environment"])),
-        inputs=given,
-        key_file=params["key_file"],
-        user=params["user"] or "",
-    )
-
-
-def read_environment(environment):
-    """(name, text) of each variable. Raises Refused for values of which nobody can know what text is meant."""
-    for name, value in environment.items():
-        if name == plan.DIGEST_VARIABLE:
-            raise plan.Refused([f"environment {name}: this name is the project's own; choose another"])
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise plan.Refused([f"environment {name}: declared {value!r}, but it must be text or a number; quote it"])
-        yield name, str(value)
-
-
-def read_model(directory):
-    """(config.json, [name, bytes, modified]) of a model's directory: files replaced at the same path are another model."""
-    path = os.path.join(directory, "config.json")
-    try:
-        with open(path, encoding="utf-8") as file:
-            config = json.load(file)
-        files = [entry for entry in os.scandir(directory) if entry.name.endswith(sglang_runs.MODEL_FILES)]
-        entries = sorted((entry.name, entry.stat().st_size, int(entry.stat().st_mtime)) for entry in files)
-    except OSError as error:
-        raise CannotRead(f"declared {directory}, but {path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise CannotRead(f"declared {directory}, but {path} is no JSON: {error}") from None
-    return config, entries
-
-
-def ask_resolver(made, params, check_mode):
+def ask_resolver(made, declaration, state_dir, check_mode):
     """The dry hop: the installed engine's own word on this command line. Raises Refused; returns how it was answered."""
-    options = list(made.argv[3:])
-    cache = params["state_dir"] and os.path.join(params["state_dir"], "resolver.json")
+    cache = state_dir and os.path.join(state_dir, "resolver.json")
     if cache and read_json(cache) == {"accepted": made.digest}:
         return "cached"
-    answer = run_resolver(params["python"], options, made.environment, params["user"])
+    answer = run_resolver(declaration["python"], list(made.argv[3:]), made.environment, declaration["user"])
     if answer.refused:
         raise plan.Refused(
             [f"SGLang {made.release} refuses it itself (its own argument resolver): {redact.text(answer.refused)}"]
@@ -285,7 +207,7 @@ def ask_resolver(made, params, check_mode):
     problems = list(plan.contradictions(made, answer.resolved))
     if problems:
         raise plan.Refused(problems)
-    if cache and not check_mode and os.path.isdir(params["state_dir"]):
+    if cache and not check_mode and os.path.isdir(state_dir):
         with contextlib.suppress(CannotKeep):  # it is asked again then
             write_json(cache, {"accepted": made.digest})
     return "asked"
@@ -316,20 +238,6 @@ def run_resolver(python, options, environment, user):
     except OSError as error:
         raise CannotRead(f"{python} cannot be run: {error.strerror}") from None
     return resolver.parse_answer(done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), done.returncode)
-
-
-def unknown_table(params):
-    """Check mode before the engine is there: what it would say is not guessed."""
-    rows = [[name, str(value), "unknown until installed"] for name, value in params["settings"].items()]
-    title = f"sglang-{params['instance']}.service  not installed; a run would install, start and prove it"
-    columns = ["setting", "declared", "verdict"]
-    return {
-        "key": f"sglang-{params['instance']}.service",
-        "title": title,
-        "columns": columns,
-        "rows": rows,
-        "passed": None,
-    }
 
 
 if __name__ == "__main__":

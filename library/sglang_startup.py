@@ -17,9 +17,13 @@ description:
   - The wait ends at decisive evidence, which can be the first contradiction, or the end of the process with its true cause.
 options:
   plan:
-    description: What C(sglang_plan) returned as RV(sglang_plan#module:plan).
+    description: What C(sglang_plan) returned as RV(sglang_plan#module:plan). This or O(declaration) is needed.
     type: dict
-    required: true
+  declaration:
+    description:
+      - The O(sglang_plan#module:declaration) of C(sglang_plan), from which the plan is made here, without asking the
+        engine's resolver. To prove what runs already then needs one connection.
+    type: dict
   unit_path:
     description: Where the unit file lies. Another file of the same name that hides it is a difference.
     type: path
@@ -29,10 +33,59 @@ options:
     choices: [unit, served]
     default: served
     type: str
-  timeout:
-    description: Seconds that the start may take, from the start of the process to the proof.
-    type: int
-    default: 1800
+  demands:
+    description: What a start must do.
+    type: dict
+    suboptions:
+      timeout:
+        description: Seconds that the start may take, from the start of the process to the proof.
+        type: int
+        default: 1800
+      stall:
+        description:
+          - Seconds without a byte read, memory taken, CPU used or a line logged that make a hang; it ends the wait before
+            O(demands.timeout). 0 waits to the end.
+        type: int
+        default: 300
+      spin:
+        description:
+          - Seconds of computing without a byte read, memory taken or a line logged that make a hang, as ranks do that wait
+            for each other in NCCL. Compilers and the capture of CUDA graphs can do so for minutes. 0 waits to
+            O(demands.timeout).
+        type: int
+        default: 900
+      hold:
+        description: Seconds that the start must live after its ready line before it is asked for a generation.
+        type: int
+        default: 5
+      generation:
+        description: Whether the engine must answer a prompt. V(waived) needs O(demands.generation_waiver).
+        choices: [required, waived]
+        default: required
+        type: str
+      generation_waiver:
+        description: Why no generation is asked for, C(reason), and C(until) which day (YYYY-MM-DD) that is accepted.
+        type: dict
+      acceptance:
+        description:
+          - A probe of C(tokens) generated tokens must have at least C(floor) of them accepted per verification step. It says
+            something of a trained drafter only, and nothing where it is short.
+        type: dict
+        suboptions:
+          floor:
+            description: Tokens per step, C(spec_accept_length) of the engine.
+            type: float
+            required: true
+          tokens:
+            description: Length of the probe.
+            type: int
+            default: 256
+      key_file:
+        description:
+          - >-
+            File on the host with the API key, one line C(api-key: "…"), as O(sglang_plan#module:declaration.key_file). A
+            request without the key must be refused then.
+        type: path
   may_change:
     description:
       - Whether the play would change the unit and restart it. Then, in check mode, a unit or process that does not carry the
@@ -45,53 +98,9 @@ options:
       - The action plugin of the same name calls the module in slices and prints how the load goes on.
     type: int
     default: 0
-  stall:
-    description:
-      - Seconds without a byte read, memory taken, CPU used or a line logged that make a hang; it ends the wait before
-        O(timeout). 0 waits to the end.
-    type: int
-    default: 300
-  spin:
-    description:
-      - Seconds of computing without a byte read, memory taken or a line logged that make a hang, as ranks do that wait for
-        each other in NCCL. Compilers and the capture of CUDA graphs can do so for minutes. 0 waits to O(timeout).
-    type: int
-    default: 900
-  hold:
-    description: Seconds that the start must live after its ready line before it is asked for a generation.
-    type: int
-    default: 5
-  acceptance:
-    description:
-      - A probe of C(tokens) generated tokens must have at least C(floor) of them accepted per verification step. It says
-        something of a trained drafter only, and nothing where it is short.
-    type: dict
-    suboptions:
-      floor:
-        description: Tokens per step, C(spec_accept_length) of the engine.
-        type: float
-        required: true
-      tokens:
-        description: Length of the probe.
-        type: int
-        default: 256
   resume:
     description: What RV(resume) was at the end of the slice before.
     type: dict
-  generation:
-    description: Whether the engine must answer a prompt. V(waived) needs O(generation_waiver).
-    choices: [required, waived]
-    default: required
-    type: str
-  generation_waiver:
-    description: Why no generation is asked for, C(reason), and C(until) which day (YYYY-MM-DD) that is accepted.
-    type: dict
-  key_file:
-    description:
-      - >-
-        File on the host with the API key, one line C(api-key: "…"), as O(sglang_plan#module:key_file). A request without the
-        key must be refused then.
-    type: path
   state_dir:
     description:
       - Directory on the host for the verified state (plan, unit and evidence of the last start that passed). A later check
@@ -118,7 +127,7 @@ options:
   gone_back:
     description:
       - Whether the plan is one that was gone back to. Its table says so and stands beside the failed one, and what was
-        declared since (another key file, O(acceptance), the end of O(generation_waiver)) does not bind it.
+        declared since (another key file, O(demands.acceptance), the end of O(demands.generation_waiver)) does not bind it.
     type: bool
     default: false
 attributes:
@@ -143,6 +152,11 @@ EXAMPLES = r"""
     plan: "{{ planned.plan }}"
     unit_path: /etc/systemd/system/sglang-k26.service
     upto: unit
+
+- name: Prove what runs, without a change
+  sglang_startup:
+    declaration: {instance: k26, settings: {window: 2048}, python: /opt/sglang/0.5.13/bin/python}
+    unit_path: /etc/systemd/system/sglang-k26.service
 """
 
 RETURN = r"""
@@ -191,36 +205,46 @@ import datetime
 from dataclasses import asdict
 from pathlib import Path
 
-from ansible.module_utils import host_lease, sglang_forensics, sglang_runs
+from ansible.module_utils import host_lease, sglang_forensics, sglang_planning, sglang_runs
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.sglang_host import CannotKeep, Host
+from ansible.module_utils.sglang_host import CannotKeep, CannotRead, Host
 from ansible.module_utils.sglang_proof import hearing, key_file, startup, verdict
 from ansible.module_utils.sglang_proof.plan import Plan
 from ansible.module_utils.sglang_state import State, Verified
 
 OWN = ["port", "generation", "acceptance"]  # rows with a process, a text or a measure: no two hosts have the same
 
-ARGUMENTS = {
-    "plan": {"type": "dict", "required": True},
-    "unit_path": {"type": "path", "required": True},
-    "upto": {"type": "str", "choices": ["unit", "served"], "default": "served"},
+DEMANDS = {
     "timeout": {"type": "int", "default": 1800},
-    "may_change": {"type": "bool", "default": False},
-    "slice": {"type": "int", "default": 0},
     "stall": {"type": "int", "default": 300},
     "spin": {"type": "int", "default": 900},
     "hold": {"type": "int", "default": 5},
-    "acceptance": {
-        "type": "dict",
-        "options": {"floor": {"type": "float", "required": True}, "tokens": {"type": "int", "default": 256}},
-    },
-    "resume": {"type": "dict"},
     "generation": {"type": "str", "choices": ["required", "waived"], "default": "required"},
     "generation_waiver": {
         "type": "dict",
         "options": {"reason": {"type": "str", "required": True}, "until": {"type": "str", "required": True}},
     },
+    "acceptance": {
+        "type": "dict",
+        "options": {"floor": {"type": "float", "required": True}, "tokens": {"type": "int", "default": 256}},
+    },
     "key_file": {"type": "path", "no_log": False},
+}
+
+ARGUMENTS = {
+    "plan": {"type": "dict"},
+    "declaration": {"type": "dict", "options": sglang_planning.DECLARATION},
+    "unit_path": {"type": "path", "required": True},
+    "upto": {"type": "str", "choices": ["unit", "served"], "default": "served"},
+    "demands": {
+        "type": "dict",
+        "options": DEMANDS,
+        "apply_defaults": True,
+        "required_if": [("generation", "waived", ["generation_waiver"])],
+    },
+    "may_change": {"type": "bool", "default": False},
+    "slice": {"type": "int", "default": 0},
+    "resume": {"type": "dict"},
     "state_dir": {"type": "path"},
     "forensics": {"type": "path"},
     "lease": {
@@ -233,11 +257,14 @@ ARGUMENTS = {
 
 def main():
     module = AnsibleModule(
-        ARGUMENTS, supports_check_mode=True, required_if=[("generation", "waived", ["generation_waiver"])]
+        ARGUMENTS,
+        supports_check_mode=True,
+        mutually_exclusive=[("plan", "declaration")],
+        required_one_of=[("plan", "declaration")],
     )
+    plan = plan_of(module)
     try:
-        plan = Plan.from_dict(module.params["plan"])
-        waiver = accepted_waiver(module.params)
+        waiver = accepted_waiver(module.params["demands"], module.params["gone_back"])
         if module.params["upto"] == "unit":
             verdicts = startup.check_unit(Host(), plan, module.params["unit_path"])
             module.exit_json(changed=False, finished=True, verdicts=[asdict(v) for v in verdicts])
@@ -246,7 +273,7 @@ def main():
         outcome = prove(module, plan, kept, generate=waiver is None)
     except startup.NotProved as failure:
         not_proved(module, plan, failure)
-    except (startup.CannotRead, CannotKeep, LeaseLost) as error:
+    except (CannotRead, CannotKeep, LeaseLost) as error:
         module.fail_json(msg=str(error), unreadable=True)
     except ValueError as error:
         module.fail_json(msg=str(error))
@@ -274,16 +301,31 @@ def main():
     )
 
 
+def plan_of(module):
+    declaration = module.params["declaration"]
+    try:
+        if not declaration:
+            return Plan.from_dict(module.params["plan"])
+        made = sglang_planning.make(declaration, module.check_mode)
+    except sglang_planning.ERRORS as error:
+        module.fail_json(msg=sglang_planning.told(declaration, error))
+    except ValueError as error:
+        module.fail_json(msg=str(error))
+    if made is None:
+        module.exit_json(changed=False, finished=True, verdict_table=sglang_planning.unknown_table(declaration))
+    return made
+
+
 def prove(module, plan, kept, generate):
     """Proved or Pending. A start that is older than the timeout and still not ready has failed."""
-    host, params = Host(), module.params
+    host, params, demands = Host(), module.params, module.params["demands"]
     unit = host.unit(plan.unit)
-    left = unit.exec_main_start + params["timeout"] - host.now() if unit.main_pid else 0
+    left = unit.exec_main_start + demands["timeout"] - host.now() if unit.main_pid else 0
     wait = max(left, 0)
     if params["slice"]:
         wait = min(wait, params["slice"])
     # What was declared since does not bind a plan of before.
-    key = verdict.option_value(plan.argv, "--config") if params["gone_back"] else params["key_file"]
+    key = verdict.option_value(plan.argv, "--config") if params["gone_back"] else demands["key_file"]
     outcome = startup.prove(
         host,
         plan,
@@ -292,18 +334,18 @@ def prove(module, plan, kept, generate):
         demands=startup.Demands(
             generate=generate,
             key=key_file.read(key) if key else None,
-            acceptance=None if params["gone_back"] else params["acceptance"],
-            hold=params["hold"],
-            stall=params["stall"],
-            spin=params["spin"],
+            acceptance=None if params["gone_back"] else demands["acceptance"],
+            hold=demands["hold"],
+            stall=demands["stall"],
+            spin=demands["spin"],
         ),
         kept=kept,
         resume=params["resume"],
     )
-    if isinstance(outcome, startup.Pending) and outcome.seconds >= params["timeout"]:
+    if isinstance(outcome, startup.Pending) and outcome.seconds >= demands["timeout"]:
         moves = f", {outcome.moves}" if outcome.moves else ""
         raise TooLate(
-            f"{plan.unit} is not proved {outcome.seconds:.0f} s after its start (timeout {params['timeout']} s), "
+            f"{plan.unit} is not proved {outcome.seconds:.0f} s after its start (timeout {demands['timeout']} s), "
             f"last phase: {outcome.phase}{moves}\n"
             f"  next     journalctl -fu {plan.unit} on the host; if it only loads slowly, raise sglang_service_start_timeout"
         )
@@ -342,7 +384,7 @@ def saved(module, plan, cause):
         return ""
     try:
         path = sglang_forensics.save(Host(), plan, directory, cause)
-    except (CannotKeep, startup.CannotRead) as error:
+    except (CannotKeep, CannotRead) as error:
         return f"\n  saved    nothing of this start: {error}"
     return f"\n  saved    {path} on the host: the journal of this start, stacks, kernel records"
 
@@ -371,12 +413,12 @@ class LeaseLost(Exception):
     """Another run has the host: nothing may be changed any more, and nothing put back."""
 
 
-def accepted_waiver(params):
+def accepted_waiver(demands, gone_back):
     """The waiver as a sentence to print, None where a generation is required. ValueError if it is over."""
-    if params["generation"] == "required":
+    if demands["generation"] == "required":
         return None
-    reason, until = params["generation_waiver"]["reason"], params["generation_waiver"]["until"]
-    if datetime.date.fromisoformat(until) < datetime.date.today() and not params["gone_back"]:
+    reason, until = demands["generation_waiver"]["reason"], demands["generation_waiver"]["until"]
+    if datetime.date.fromisoformat(until) < datetime.date.today() and not gone_back:
         raise ValueError(
             f"generation: waived until {until} ({reason}), and that day is over. "
             "Declare a new date in sglang_service_generation_waiver, or require the generation again"

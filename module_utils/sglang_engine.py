@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from .sglang_host import read_json, run
+from .sglang_host import CannotRead, read_json, run
 from .sglang_proof.facts import EngineFacts, installation_key, read_engine, source_key
 
 FIND = """
@@ -41,8 +41,11 @@ class Engine(NamedTuple):
         return {"key": self.key, "facts": self.facts.to_dict()}
 
 
-def read(python, cache=None):
-    """The Engine of an interpreter; `cache` is read, not written. Raises Missing, NotAnEngine, CannotRead."""
+def read(python, cache=None, release=None):
+    """The Engine of an interpreter; `cache` is read, not written. Raises Missing, NotAnEngine, CannotRead.
+
+    release: the one that is declared, if any; another one is refused.
+    """
     if not Path(python).exists():
         raise Missing(f"{python} is not there")
     locations, metadata = json.loads(run([python, "-c", FIND], cwd="/").splitlines()[-1])
@@ -52,4 +55,9 @@ def read(python, cache=None):
     key = source_key(*place)
     kept = (read_json(cache) if cache else None) or {}
     facts = EngineFacts.from_dict(kept["facts"]) if kept.get("key") == key else read_engine(*place)
+    if release not in (None, "", facts.release):
+        raise CannotRead(
+            f"sglang_engine_version: declared {release}, but {python.rsplit('/', 2)[0]} holds SGLang {facts.release} "
+            f"(read in its package metadata). Correct the lock or the ref, or declare sglang_engine_version={facts.release}."
+        )
     return Engine(place[0], facts, installation_key(place[0]), key, kept)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .sglang_proof import journal, systemd_unit
-from .sglang_proof.startup import CannotRead
+from .sglang_proof.errors import CannotRead
 
 GPU_IDLE_MIB = 1024  # what a driver itself keeps of an idle GPU stays well below; a rank that was left over, far above
 

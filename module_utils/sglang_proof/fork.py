@@ -1,6 +1,6 @@
 """A fork's contract: entries of the contract's form, written as YAML (docs/forks.md), read over the built-in ones.
 
-The controller reads the file and keeps the line of every key (plugins/action/yaml_with_lines.py); here it is only data,
+The controller reads the file and keeps the line of every key (plugins/action/declared_settings.py); here it is only data,
 checked as a whole, so that each problem names its file and line, and the nearest right key.
 """
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 
 from . import redact
 from . import verdict as v
+from .errors import CannotRead
 from .hearing import Log, at, hear, remember
 from .progress import Watch
 
@@ -16,10 +17,6 @@ PROMPT = "The quick brown fox"
 LAST_WORDS = 3  # seconds from a dropped connection to the end of the process
 EXITED = 1  # CLD_EXITED of waitpid(2), systemd's ExecMainCode
 PORT_GRACE = 60  # seconds from the ready line to a listening port: up to 0.5.17 the line can come first
-
-
-class CannotRead(Exception):
-    """Something that must be readable is not: an error of its own, never an empty answer. Raised by hosts."""
 
 
 class NotProved(Exception):

@@ -3,8 +3,9 @@
 Arguments:
   instances  the engines of the host, each with a `name` and perhaps `settings`
   only       name of the one to look at; all where it is empty
+  settings   whether settings are read in this run; without them only `instances` and the names of -e are looked at
   shared     settings of all instances
-  contract   a fork's contract as the action yaml_with_lines read it: {file, data, lines}
+  contract   the file of a fork's contract, relative to the playbook if it is not absolute
   prefix     each setting may also be declared as the variable PREFIX + name, which wins
   short      those settings that may be declared by their bare name too
   aliases    {other short name: the role variable it stands for}
@@ -15,13 +16,15 @@ be known, own, or begin with ansible_. A variable of the inventory must be known
 has no short form, begins with the first word of PREFIX or looks like a misspelt known name; all others are the user's
 business. A short and its long name with different values are an error. All problems come in one message.
 
-Returns `settings`: {name: value} of what was declared as variables. It changes nothing and needs no connection, so it runs
+Returns `settings`: {name: value} of what was declared as variables, and `contract`: the file's {file, data, lines}, or {};
+`lines` maps "a.b.0.c" to a line number. It changes nothing and needs no connection, so it runs
 in check mode too, and runs in Ansible's own process: over a fleet it is asked once for each host.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from difflib import get_close_matches
 from itertools import chain, combinations
 from pathlib import Path
@@ -45,6 +48,7 @@ except ImportError:  # not a public interface; without it errors name the group,
 ansible.module_utils.__path__.extend(C.DEFAULT_MODULE_UTILS_PATH)
 from ansible.module_utils.sglang_proof import contract, fork, plan  # noqa: E402  found by the line above
 
+INSTANCE = "[a-z0-9][a-z0-9-]{0,31}"  # a part of its unit's name
 MISSPELT = 0.8  # similarity from which an unknown inventory variable is taken for a misspelt one
 TABLES = "verdict_table"
 
@@ -59,8 +63,9 @@ class ActionModule(ActionBase):
             {
                 "instances": {"type": "list", "elements": "dict", "required": True},
                 "only": {"type": "str", "default": ""},
+                "settings": {"type": "bool", "default": True},
                 "shared": {"type": "dict", "default": {}},
-                "contract": {"type": "dict"},
+                "contract": {"type": "str", "default": ""},
                 "prefix": {"type": "str", "required": True},
                 "short": {"type": "list", "elements": "str", "default": []},
                 "aliases": {"type": "dict", "default": {}},
@@ -74,28 +79,31 @@ class ActionModule(ActionBase):
                 f"(configuration in force: {C.CONFIG_FILE or 'none'}). "
                 "Next: run from the project's directory, or set ANSIBLE_CONFIG to its ansible.cfg"
             )
+        host = task_vars["inventory_hostname"]
+        if problem := confused(host, given):
+            raise AnsibleActionFail(problem)
+        document = read_with_lines(self._loader.path_dwim(given["contract"])) if given["contract"] else {}
         try:
-            rules = fork.read(given["contract"]) if given["contract"] else contract.BUILT_IN
+            rules = fork.read(document) if document else contract.BUILT_IN
         except fork.BadContract as bad:
             problems = plan.indented(bad.problems)
             raise AnsibleActionFail(f"The contract cannot be used. Nothing was changed.\n{problems}") from None
-        host = task_vars["inventory_hostname"]
-        declared = self._inventory_variables(host)
         extra = {name: (value, origin(name, "-e")) for name, value in load_extra_vars(self._loader).items()}
+        declared = self._inventory_variables(host) if given["settings"] else {}
         # Which of several declarations wins is Ansible's to say.
         declared = {name: (task_vars.get(name, value), where) for name, (value, where) in declared.items()}
         settings = plain(self._settings(declared | extra, rules.names(), given))
-        problems = [
-            *self._names(declared, extra, rules.names(), given),
-            *unread(task_vars, declared | extra, rules.names(), given),
-            *unclear(host, settings, given),
-            *impossible(settings, rules, given),
-        ]
+        problems = list(self._names(declared, extra, rules.names(), given))
+        if given["settings"]:
+            problems += unread(task_vars, declared | extra, rules.names(), given)
+            problems += unclear(host, settings, given)
+            problems += impossible(settings, rules, given)
         return {
             "changed": False,
             "failed": bool(problems),
             "msg": "\n".join(problems) or "all of it is known, and could run",
             "settings": settings,
+            "contract": document,
         }
 
     def _names(self, declared, extra, settings, given):
@@ -166,6 +174,21 @@ class Known(NamedTuple):
                 yield f"{name}: unknown ({read})." + (f" Did you mean {match[0]}?" if match else "")
 
 
+def confused(host, given):
+    """Why the instances cannot be told apart, or the one that is meant is none of them; None if all is well."""
+    names = [instance["name"] for instance in given["instances"]]
+    if given["only"] and given["only"] not in names:
+        what = f"instance: declared {given['only']}, but {host} has {', '.join(names)} (sglang_service_instances)"
+    elif not names or len(set(names)) < len(names) or not all(re.fullmatch(INSTANCE, name) for name in names):
+        what = (
+            f"sglang_service_instances: declared {', '.join(names) or 'none'}. Each needs a name of its own of lower-case "
+            "letters, digits and dashes"
+        )
+    else:
+        return None
+    return f"{what}. Nothing was changed."
+
+
 def plain(value):
     """As a module would get it: numbers and texts, not Ansible's own kinds of them."""
     return json.loads(json.dumps(value, default=str))
@@ -207,12 +230,56 @@ def impossible(settings, rules, given):
 
 def role_options():
     """{role: its variables}, of all roles in the roles path that have argument specs."""
+    # A run over two hundred hosts reads them in a process for each: libyaml's loader takes a tenth of the time.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     found = {}
     for directory in C.DEFAULT_ROLES_PATH:
         for path in sorted(Path(directory).glob("*/meta/argument_specs.yml")):
-            specs = yaml.safe_load(path.read_text())["argument_specs"]
+            specs = yaml.load(path.read_text(), loader)["argument_specs"]
             found[path.parts[-3]] = [name for spec in specs.values() for name in spec.get("options", {})]
     return found
+
+
+def read_with_lines(path):
+    """{"file", "data", "lines"} of a YAML file. Keys must be text and stand once. Raises AnsibleActionFail."""
+    shown = from_here(Path(path))
+    try:
+        return {"file": str(shown), **with_lines(Path(path).read_text(encoding="utf-8"))}
+    except OSError as error:
+        raise AnsibleActionFail(f"{shown}: {error.strerror}") from None
+    except yaml.MarkedYAMLError as error:
+        raise AnsibleActionFail(f"{shown}:{error.problem_mark.line + 1}: {error.problem}") from None
+
+
+def with_lines(text):
+    """{"data": …, "lines": {…}} of a YAML text. Raises yaml.MarkedYAMLError."""
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        lines = {}
+        data = None if node is None else _read_node(loader, node, "", lines)
+    finally:
+        loader.dispose()
+    return {"data": data, "lines": lines}
+
+
+def _read_node(loader, node, at, lines):
+    if isinstance(node, yaml.MappingNode):
+        mapping = {}
+        for key_node, value_node in node.value:
+            key = loader.construct_object(key_node)
+            if not isinstance(key, str) or key in mapping:
+                problem = f"{key} stands twice" if key in mapping else f"{key!r} is no name"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            inside = f"{at}.{key}" if at else key
+            lines[inside] = key_node.start_mark.line + 1
+            mapping[key] = _read_node(loader, value_node, inside, lines)
+        return mapping
+    if isinstance(node, yaml.SequenceNode):
+        for position, item in enumerate(node.value):
+            lines[f"{at}.{position}"] = item.start_mark.line + 1
+        return [_read_node(loader, item, f"{at}.{n}", lines) for n, item in enumerate(node.value)]
+    return loader.construct_object(node)
 
 
 def origin(name, otherwise):
@@ -220,7 +287,10 @@ def origin(name, otherwise):
     tag = Origin.get_tag(name) if Origin else None
     if not tag or not tag.path:
         return otherwise
-    path = Path(tag.path)
-    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    shown = from_here(Path(tag.path))
     where = f"{shown}:{tag.line_num}" if tag.line_num else str(shown)
     return f"-e @{where}" if otherwise == "-e" else where
+
+
+def from_here(path):
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

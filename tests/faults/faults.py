@@ -30,7 +30,7 @@ class Fault:
 
     before: shell before the restart; after: shell after it; during: shell that runs while the proof waits; aged: shell
     between a first proof and the one that counts; undo: shell.
-    arguments: of the module sglang_startup. engine: what is deployed on the host.
+    arguments: demands of the module sglang_startup, and its state_dir. engine: what is deployed on the host.
     """
 
     group: str

@@ -113,9 +113,11 @@ class Host:
             restarted
             ready""")
 
-    def prove(self, **arguments):
+    def prove(self, state_dir=None, **demands):
         """The module sglang_startup on the host, through Ansible; what it said."""
-        asked = {"plan": self.plan, "unit_path": UNIT_PATH, "hold": 1, "timeout": 60, **arguments}
+        asked = {"plan": self.plan, "unit_path": UNIT_PATH, "demands": {"hold": 1, "timeout": 60, **demands}}
+        if state_dir:
+            asked["state_dir"] = state_dir
         command = ["ansible", "-i", INVENTORY, self.name, "-m", "sglang_startup", "-a", json.dumps(asked)]
         done = subprocess.run(command, cwd=ROOT, env=environment(**JSON), text=True, capture_output=True)
         answer = re.search(r"^\S+ \| (\w+)!? => (\{.*^\})", done.stdout, re.MULTILINE | re.DOTALL)

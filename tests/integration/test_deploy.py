@@ -309,10 +309,11 @@ RESOLVE = """
       loop: &releases [0.5.11, 0.5.13, 0.5.19, 0.5.23]
     - name: Put the plan for a GPU host to each engine's own resolver
       sglang_plan:
-        instance: k26
-        settings: "{{ sglang_service_settings | combine({'device': 'cuda'}) }}"
-        python: "/opt/sglang/{{ item }}/bin/python"
-        user: sglang
+        declaration:
+          instance: k26
+          settings: "{{ sglang_service_settings | combine({'device': 'cuda'}) }}"
+          python: "/opt/sglang/{{ item }}/bin/python"
+          user: sglang
       loop: *releases
       register: plans
     - name: Print what came of it

@@ -68,10 +68,11 @@ def loading(host):
 @pytest.fixture
 def playbook(tmp_path):
     """Start a play that proves PLAN on the host."""
-    task = {"plan": PLAN.to_dict(), "unit_path": UNIT_PATH, "slice": 3, "hold": 1}
+    task = {"plan": PLAN.to_dict(), "unit_path": UNIT_PATH, "slice": 3}
 
-    def start(**arguments):
-        play = [{"hosts": HOST, "gather_facts": False, "tasks": [{"sglang_startup": {**task, **arguments}}]}]
+    def start(**demands):
+        proves = {"sglang_startup": {**task, "demands": {"hold": 1, **demands}}}
+        play = [{"hosts": HOST, "gather_facts": False, "tasks": [proves]}]
         path = tmp_path / "play.yml"
         path.write_text(json.dumps(play))
         return Going("-i", INVENTORY, "-i", f"{HOST},", "-e", f"ansible_host={ADDRESS}", path)

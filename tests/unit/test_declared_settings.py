@@ -37,8 +37,10 @@ engines:
 def check(tmp_path, monkeypatch, ansible_playbook):
     """Run the check with these variables of host a, of its group, and of group_vars/all.yml."""
 
-    def run(*options, host="{}", group="{}", group_vars="{}"):
-        (tmp_path / "play.yml").write_text(PLAYBOOK)
+    def run(*options, host="{}", group="{}", group_vars="{}", back=False):
+        (tmp_path / "play.yml").write_text(
+            PLAYBOOK.replace("shared:", "settings: false\n        shared:") if back else PLAYBOOK
+        )
         (tmp_path / "hosts.yml").write_text(INVENTORY.replace("{HOST}", host).replace("{GROUP}", group))
         (tmp_path / "group_vars").mkdir(exist_ok=True)
         (tmp_path / "group_vars" / "all.yml").write_text(group_vars)
@@ -192,3 +194,30 @@ def test_a_setting_of_a_play_is_refused_because_nobody_reads_it(check, tmp_path)
     run = check.again("site.yml")
     assert run.returncode == 2
     assert "window: declared in a play, where it is not read." in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("instances", "said"),
+    [
+        ("[]", "sglang_service_instances: declared none. Each needs a name of its own"),
+        ("[{name: k26}, {name: k26}]", "sglang_service_instances: declared k26, k26. Each needs a name of its own"),
+        ("[{name: K26}]", "sglang_service_instances: declared K26. Each needs a name of its own of lower-case letters"),
+        (
+            '[{name: "k26\\n"}]',
+            "Each needs a name of its own of lower-case letters, digits and dashes. Nothing was changed.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("back", [False, True])
+def test_instances_that_cannot_be_told_apart_are_refused(check, instances, said, back):
+    run = check("--limit", "a", host=f"{{instances: {instances}}}", back=back)
+    assert run.returncode == 2 and said in " ".join(run.stdout.split())
+
+
+def test_a_way_back_reads_no_settings_and_refuses_what_it_cannot_know_all_the_same(check):
+    run = check(host="{sglang_service_foo: 1, sglang_service_block_size: none}", back=True)
+    assert run.returncode == 0, run.stdout
+    run = check("-e", "instnace=k26", back=True)
+    assert run.returncode == 2 and "instnace: unknown (-e). Did you mean instance?" in run.stdout
+    run = check("-e", "instance=k27", back=True)
+    assert run.returncode == 2 and "instance: declared k27, but a has k26 (sglang_service_instances)" in run.stdout

@@ -19,14 +19,14 @@ FLAGS = ["--speculative-ddtree-budget", "--speculative-ddtree-topk", "--speculat
 
 
 @pytest.fixture(scope="module")
-def yaml_with_lines():
+def with_lines():
     action_loader.add_directory(str(ROOT / "plugins/action"))
-    return sys.modules[action_loader.get("yaml_with_lines", class_only=True).__module__].read
+    return sys.modules[action_loader.get("declared_settings", class_only=True).__module__].with_lines
 
 
 @pytest.fixture
-def read(yaml_with_lines):
-    return lambda text: fork.read({"file": "house.yml", **yaml_with_lines(text)})
+def read(with_lines):
+    return lambda text: fork.read({"file": "house.yml", **with_lines(text)})
 
 
 def house_engine():
@@ -168,9 +168,9 @@ def test_what_is_no_contract_at_all_is_said_in_sentences(read, text):
 
 
 @pytest.mark.parametrize("text, said", [("a: 1\na: 2", "a stands twice"), ("a: {", "expected"), ("1: x", "1 is no name")])
-def test_a_file_that_yaml_reads_otherwise_than_people_is_refused(yaml_with_lines, text, said):
+def test_a_file_that_yaml_reads_otherwise_than_people_is_refused(with_lines, text, said):
     with pytest.raises(yaml.MarkedYAMLError) as error:
-        yaml_with_lines(text)
+        with_lines(text)
     assert said in error.value.problem
 
 
@@ -178,15 +178,11 @@ PLAYBOOK = """
 - hosts: localhost
   gather_facts: false
   tasks:
-    - name: Read
-      yaml_with_lines:
-        path: house.yml
-      register: house
     - name: Declare
       declared_settings:
         instances: [{name: k26}]
         shared: {spec_algorithm: ddtree, draft_model: /d, budget: 8, SETTINGS}
-        contract: "{{ house.document }}"
+        contract: house.yml
         prefix: sglang_service_
 """
 
@@ -197,8 +193,8 @@ FLAVOUR = HOUSE.replace("  budget:", "  flavour:\n    type: text\n  budget:")
 @pytest.mark.parametrize(
     "settings, text, said",
     [
-        ("topk: 4", HOUSE, "ok=2"),
-        ("topk: 4, flavour: plain", FLAVOUR, "ok=2"),
+        ("topk: 4", HOUSE, "ok=1"),
+        ("topk: 4, flavour: plain", FLAVOUR, "ok=1"),
         ("topk: 4, flavour: plain", HOUSE, "flavour: no setting has this name"),
         ("topk: 9", HOUSE, "topk: declared 9, but it must be at most 8 (budget)"),
         (
@@ -218,6 +214,13 @@ def test_a_play_refuses_what_the_forks_contract_does_not_allow(
     done = ansible_playbook("play.yml", "-i", "localhost,")
     assert said in done.stdout + done.stderr
     assert (done.returncode == 0) == said.startswith("ok=")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path, monkeypatch, ansible_playbook):
+    (tmp_path / "play.yml").write_text(PLAYBOOK.replace("SETTINGS", "topk: 4"))
+    monkeypatch.chdir(tmp_path)
+    done = ansible_playbook("play.yml", "-i", "localhost,")
+    assert done.returncode == 2 and "house.yml: No such file or directory" in done.stdout
 
 
 # ---- the proposal ----

@@ -1,4 +1,4 @@
-"""The modules that ask a running engine: prompts and soak."""
+"""The modules that ask a running engine, prompts and soak, and what is refused before they do."""
 
 from __future__ import annotations
 
@@ -127,11 +127,11 @@ def test_a_start_that_does_not_answer_at_the_end_has_failed(soak):
         ({"name": "errors", "query": "up", "at_most": 0.1}, "rollout_prometheus: declared nothing"),
     ],
 )
-def test_an_analysis_that_cannot_be_made_is_refused_with_the_policy(capsys, check, said):
-    with patch_module_args({"policy": {"batches": ["1"], "analysis": [check]}}), pytest.raises(SystemExit):
-        load("library/rollout_plan.py").main()
-    result = json.loads(capsys.readouterr().out)
-    assert result["failed"] and said in result["msg"]
+def test_an_analysis_that_cannot_be_made_is_refused_with_the_policy(ansible_playbook, tmp_path, check, said):
+    task = {"rollout_plan": {"policy": {"batches": ["1"], "analysis": [check]}}}
+    (tmp_path / "play.json").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))
+    run = ansible_playbook(tmp_path / "play.json", "-i", "localhost,")
+    assert run.returncode == 2 and said in run.stdout
 
 
 def metrics(requests, accepted):

@@ -22,10 +22,10 @@ def startup(monkeypatch, capsys, tmp_path):
     unit = tmp_path / "unit"
     unit.write_text("[Service]\n")
 
-    def run(host, **arguments):
+    def run(host, demands=None, **arguments):
         host.running = replace(host.running, fragment_path=str(unit))
         monkeypatch.setattr(module, "Host", lambda: host)
-        arguments = {"plan": PLAN.to_dict(), "unit_path": str(unit), "hold": 0, **arguments}
+        arguments = {"plan": PLAN.to_dict(), "unit_path": str(unit), "demands": {"hold": 0, **(demands or {})}, **arguments}
         with patch_module_args(arguments), pytest.raises(SystemExit):
             module.main()
         printed = capsys.readouterr()
@@ -71,7 +71,7 @@ def test_a_slice_says_what_moves_and_how_long_it_took_the_last_time(startup, tmp
 def test_a_hang_fails_the_task_over_its_slices(startup):
     host, resume = FakeHost(PLAN, [echo_line(PLAN)]), None
     for _ in range(4):
-        result, _ = startup(host, slice=20, stall=60, resume=resume)
+        result, _ = startup(host, slice=20, demands={"stall": 60}, resume=resume)
         resume = result.get("resume")
     assert result["failed"]
     assert "hangs: nothing has moved for" in result["msg"]
@@ -148,10 +148,9 @@ def test_a_secret_of_the_engine_never_leaves_the_host(startup, host, tmp_path):
     state.mkdir()
     forbidden = [{"text": "must not be said", "severity": "critical", "reason": "a test"}]
     plan = with_alarms(PLAN, forbidden=forbidden)
-    for name in ("slice", "timeout"):
-        result, output = startup(
-            host(), plan=plan.to_dict(), key_file=str(key_file), state_dir=str(state), stall=60, **{name: 400}
-        )
+    demands = {"key_file": str(key_file), "stall": 60}
+    for more in ({"slice": 400, "demands": demands}, {"demands": {**demands, "timeout": 400}}):
+        result, output = startup(host(), plan=plan.to_dict(), state_dir=str(state), **more)
         assert "finished" in result
         assert SECRET not in output
     assert all(SECRET not in path.read_text() for path in state.iterdir())

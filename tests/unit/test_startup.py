@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from ansible.module_utils.sglang_host import Owner
-from ansible.module_utils.sglang_proof import hearing, startup, verdict
+from ansible.module_utils.sglang_proof import errors, hearing, startup, verdict
 from stage import (
     DRAFT_LINE,
     POOL_LINE,
@@ -56,7 +56,7 @@ def test_an_engine_that_dies_of_its_first_request_is_named_by_its_own_reason():
             if url.endswith("/generate"):
                 self.invocations["i1"] += ["Scheduler hit an exception: Traceback (most recent call last):", "KeyError: 7"]
                 self.dies("signal")
-                raise startup.CannotRead(f"{url}: connection reset")
+                raise errors.CannotRead(f"{url}: connection reset")
             return super().get(url)
 
     assert "ended during this start: KeyError: 7" in failure(Dies(PLAN, start_lines(PLAN)))
@@ -404,7 +404,7 @@ def test_an_engine_that_should_need_a_key_must_refuse_a_request_without_it():
 
     def get(url, key=None, *rest):
         if key != "sk-1":
-            raise startup.CannotRead(f"{url} answered 401 Unauthorized")
+            raise errors.CannotRead(f"{url} answered 401 Unauthorized")
         return answer(url, key, *rest)
 
     host.get = get
@@ -434,7 +434,7 @@ def test_a_declared_floor_that_could_not_be_asked_is_not_passed_over():
 
     def silent(url, *rest):
         if url.endswith("/server_info"):
-            raise startup.CannotRead(f"{url}: timed out")
+            raise errors.CannotRead(f"{url}: timed out")
         return answer(url, *rest)
 
     host.get = silent

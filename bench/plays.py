@@ -1,6 +1,8 @@
-"""What a run costs that changes nothing, beside a bare play of as many trivial tasks on the same hosts; prints ratios.
+"""What a run costs that changes nothing, beside bare plays of trivial tasks on the same hosts; prints ratios of medians.
 
 python3 bench/plays.py [HOSTS]      8 by default; with the stand-in engine, testhosts/lying_engine
+
+A bare play has as many tasks as the run may have remote tasks (LIMITS), another as many as it has module calls on each host.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,7 +19,8 @@ from pathlib import Path
 
 from project import ROOT, python
 
-VERIFY_TASKS, DEPLOY_TASKS = 3, 25  # remote tasks for each host that the project allows itself
+LIMITS = {"verify.yml": 3, "deploy.yml": 25}  # remote tasks for each host that the project allows itself
+TIMES = 3  # of each run, in turn
 ENGINE = {
     "sglang_version": "0.5.13",
     "sglang_engine_source": "wheelhouse",
@@ -31,14 +35,14 @@ ENGINE = {
 
 
 def play(inventory, path, *arguments):
-    """Seconds of a run, and how many of its tasks reached a host."""
+    """(seconds of a run, how many calls of modules it made, those on the controller among them)."""
     env = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ROLLOUT_REPORT_DIRECTORY": ""}
     began = time.monotonic()
     command = ["ansible-playbook", "-vvv", "-i", inventory, path, *arguments]
     done = subprocess.run(command, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
         raise SystemExit(done.stdout)
-    return time.monotonic() - began, len(re.findall(r"^Using module file", done.stdout, re.MULTILINE)), done.stdout
+    return time.monotonic() - began, len(re.findall(r"^Using module file", done.stdout, re.MULTILINE))
 
 
 def bare(directory, hosts, tasks):
@@ -49,9 +53,19 @@ def bare(directory, hosts, tasks):
     return path
 
 
-def shown(name, hosts, seconds, least, tasks):
-    local = f"{tasks / hosts:.1f} module calls a host, those on the controller among them"
-    print(f"{name}: {seconds:.1f} s, {least:.1f} s for the bare play, ratio {seconds / least:.2f}; {local}", flush=True)
+def compare(name, path, inventory, directory, hosts):
+    """Print how long a run takes over these hosts, and how long bare plays of trivial tasks do."""
+    limit = ("--limit", ",".join(hosts))
+    calls = play(inventory, path, *limit)[1] / len(hosts)
+    bares = {tasks: bare(directory, hosts, tasks) for tasks in sorted({LIMITS[name], round(calls)})}
+    took = {what: [] for what in (path, *bares.values())}
+    for _ in range(TIMES):
+        for what in took:
+            took[what].append(play(inventory, what, *limit)[0])
+    seconds = {what: statistics.median(times) for what, times in took.items()}
+    print(f"{name} without a change, {len(hosts)} hosts: {seconds[path]:.1f} s, {calls:.1f} module calls a host")
+    for tasks, what in bares.items():
+        print(f"  a bare play of {tasks}: {seconds[what]:.1f} s, ratio {seconds[path] / seconds[what]:.2f}", flush=True)
 
 
 def main():
@@ -64,19 +78,11 @@ def main():
             directory = Path(directory)
             hosts = json.loads(python("testhosts", "inventory", *names))
             inventory = directory / "hosts.json"
-            inventory.write_text(
-                json.dumps({"sglang": {**hosts["all"], "vars": {**hosts["all"].get("vars", {}), **ENGINE}}})
-            )
+            variables = {**hosts["all"].get("vars", {}), **ENGINE}
+            inventory.write_text(json.dumps({"sglang": {**hosts["all"], "vars": variables}}))
             play(inventory, "deploy.yml")
-            for name, path, group, tasks in (
-                (f"verify.yml, {number} hosts", "playbooks/verify.yml", "sglang", VERIFY_TASKS),
-                ("deploy.yml without a change, 1 host", "deploy.yml", names[0], DEPLOY_TASKS),
-            ):
-                of = number if group == "sglang" else 1
-                limit = () if of == number else ("--limit", group)
-                seconds, calls, _ = play(inventory, path, *limit)
-                least, _, _ = play(inventory, bare(directory, group, tasks))
-                shown(name, of, seconds, least, calls)
+            compare("verify.yml", "playbooks/verify.yml", inventory, directory, names)
+            compare("deploy.yml", "deploy.yml", inventory, directory, names[:1])
     finally:
         python("testhosts", "down", *names)
 

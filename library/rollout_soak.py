@@ -110,14 +110,9 @@ says:
   returned: outside check mode
 """
 
-import base64
-import http.client
-import json
 import statistics
-import urllib.error
-import urllib.parse
-import urllib.request
 
+from ansible.module_utils import prometheus
 from ansible.module_utils import rollout_analysis as analysis
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.sglang_host import CannotRead, Host
@@ -177,7 +172,7 @@ def watch(host, params):
             break
         host.sleep(max(0, min(LOOK, until - host.clock())))
     try:
-        fetch(params["url"] + "/health", ANSWER)
+        prometheus.fetch(params["url"] + "/health", ANSWER)
     except CannotRead as error:
         raise Wrong(f"{params['unit']} does not answer any more: {params['url']}/health {error}") from None
 
@@ -190,8 +185,8 @@ def identity(host, name):
 def judge(check, params, before):
     if check["query"]:
         try:
-            value = ask_prometheus(params["prometheus"], check["query"])
-        except CannotRead as error:
+            value = prometheus.ask(params["prometheus"], check["query"])
+        except (CannotRead, analysis.NoNumber) as error:
             return analysis.INCONCLUSIVE, f"{check['name']}: rollout_prometheus {error}; asked: {check['query']}"
         return analysis.judge({**check, "against": "nothing"}, value, None, None)
     if check["against"] == "old" and not params["peers"]:
@@ -205,47 +200,9 @@ def judge(check, params, before):
 def sample(url):
     """What /metrics says now; a peer that does not answer says nothing."""
     try:
-        return analysis.parse(fetch(url + "/metrics", 10))
+        return analysis.parse(prometheus.fetch(url + "/metrics", 10))
     except CannotRead:
         return {}
-
-
-def ask_prometheus(url, query):
-    """The one number of its answer. Raises CannotRead with what it says instead, as a predicate, and never with the URL,
-    which may have a password in it."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-    except ValueError:
-        raise CannotRead("is no URL") from None
-    user, _, place = parts.netloc.rpartition("@")
-    path = parts.path.rstrip("/") + "/api/v1/query"
-    request = urllib.request.Request(f"{parts.scheme}://{place}{path}?" + urllib.parse.urlencode({"query": query}))
-    if user:
-        basic = base64.b64encode(urllib.parse.unquote(user).encode()).decode()
-        request.add_unredirected_header("Authorization", f"Basic {basic}")
-    text = fetch(request, 30)
-    try:
-        return analysis.number(json.loads(text))
-    except analysis.NoNumber as error:
-        raise CannotRead(str(error)) from None
-    except (LookupError, TypeError, ValueError):
-        raise CannotRead(f"is no Prometheus, its answer begins {text[:60]!r}") from None
-
-
-def fetch(request, timeout):
-    """The text behind a URL or request, without a proxy. Raises CannotRead with what happened, as a predicate."""
-    try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=timeout) as answer:
-            return answer.read().decode(errors="replace")
-    except urllib.error.HTTPError as error:
-        raise CannotRead(
-            f"answered {error.code} {error.reason}: {error.read(500).decode(errors='replace').strip()}"
-        ) from None
-    except http.client.HTTPException as error:
-        raise CannotRead(f"did not answer in HTTP: {type(error).__name__}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise CannotRead(f"did not answer: {getattr(reason, 'strerror', None) or reason}") from None
 
 
 if __name__ == "__main__":

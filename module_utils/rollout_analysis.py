@@ -36,6 +36,10 @@ class NoNumber(Exception):
     """An answer of Prometheus has not one number. `str()` says what it has, as a predicate."""
 
 
+class NoDataYet(NoNumber):
+    """It may have one later."""
+
+
 def parse(text):
     """A sample from the text of /metrics; lines that are no numbers are left out."""
     sample = {}
@@ -75,11 +79,13 @@ def number(answer):
     if kind not in ("vector", "scalar"):
         raise NoNumber(f"answered with a {kind}, and one number is wanted")
     values = [row["value"] for row in result] if kind == "vector" else [result]
-    if len(values) != 1:
-        raise NoNumber(f"answered with {len(values)} numbers, and one is wanted" if values else "has no data for it")
+    if not values:
+        raise NoDataYet("has no data for it")
+    if len(values) > 1:
+        raise NoNumber(f"answered with {len(values)} numbers, and one is wanted")
     value = float(values[0][1])
     if math.isnan(value):
-        raise NoNumber("answered NaN, as where nothing was counted")
+        raise NoDataYet("answered NaN, as where nothing was counted")
     return value
 
 

@@ -204,7 +204,7 @@ def test_a_command_is_run_for_each_host_and_one_that_fails_says_why(fleet, tmp_p
 def test_numbers_in_prometheus_that_are_as_good_pass(fleet):
     before = fleet.answered_queries()
     fleet.done(fleet.analysed(128, BESIDE_THE_OTHERS))
-    assert fleet.answered_queries() == before + 2
+    assert fleet.answered_queries() == before + 3  # before anything is changed, and of each host
     assert set(fleet.windows().values()) == {"128"}
 
 
@@ -221,18 +221,29 @@ def test_a_host_whose_numbers_in_prometheus_are_worse_goes_back(fleet):
     fleet.told(HONEST, "other1")
 
 
-@pytest.mark.parametrize(
-    ("window", "query", "away", "said"),
-    [
-        (64, "sglang:nothing", False, "rollout_prometheus has no data for it; asked: sglang:nothing"),
-        (32, ACCEPTED, True, f"rollout_prometheus did not answer: Connection refused; asked: {ACCEPTED}"),
-    ],
-)
-def test_without_an_answer_it_stops_keeps_and_asks(fleet, window, query, away, said):
-    fleet.monitor.shell(f"systemctl {'stop' if away else 'start'} prometheus")
-    run = fleet.analysed(window, query, "-vvv")
+def test_where_prometheus_has_no_data_it_stops_keeps_and_asks(fleet):
+    run = fleet.analysed(64, "sglang:nothing")
     assert run.status == 2
+    said = "rollout_prometheus has no data for it; asked: sglang:nothing"
     assert f"other1: inconclusive: acceptance: {said}" in run.said, run.output[-3000:]
     assert "look at it; it goes on serving. other2 not reached" in run.said
-    assert fleet.windows()["other1"] == str(window) != fleet.windows()["other2"]
+    assert fleet.windows()["other1"] == "64" != fleet.windows()["other2"]
     assert fleet.serving() == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("query", "away", "said"),
+    [
+        ("rate(sglang:spec_accept_length[1m", False, "rollout_prometheus answered 400 Bad Request: "),
+        ("sglang:spec_accept_length", False, "rollout_prometheus answered with 2 numbers, and one is wanted"),
+        (ACCEPTED, True, "rollout_prometheus did not answer: Connection refused"),
+    ],
+)
+def test_an_analysis_that_cannot_be_answered_ends_the_rollout_before_anything_is_changed(fleet, query, away, said):
+    fleet.monitor.shell(f"systemctl {'stop' if away else 'start'} prometheus")
+    before = fleet.starts()
+    run = fleet.analysed(32, query, "-vvv")
+    assert run.status == 2
+    assert "this rollout could not be judged by its numbers. Nothing was changed." in run.said, run.output[-3000:]
+    assert f"acceptance: {said}" in run.said and f"asked: {query}" in run.said
+    assert fleet.starts() == before

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 from dataclasses import replace
 
 import pytest
-from ansible.module_utils import sglang_host
+from ansible.module_utils import prometheus, sglang_host
 from ansible.module_utils.testing import patch_module_args
 from stage import FakeHost, load, make_plan
 
@@ -54,7 +53,8 @@ def soak(host, monkeypatch, capsys):
             raise sglang_host.CannotRead("did not answer: Connection refused")
         return texts.pop(0) if len(texts) > 1 else texts[0]
 
-    run = running("rollout_soak", host, monkeypatch, capsys, fetch=fetch)
+    monkeypatch.setattr(prometheus, "fetch", fetch)
+    run = running("rollout_soak", host, monkeypatch, capsys)
 
     def soaked(**arguments):
         return run(unit=PLAN.unit, start=proved, url=URL, **arguments)
@@ -180,7 +180,7 @@ def asked(soak, monkeypatch):
             ask.requests.append(request)
             return text
 
-        monkeypatch.setattr(sys.modules["rollout_soak"], "fetch", fetch)
+        monkeypatch.setattr(prometheus, "fetch", fetch)
         return soak(checks=[ERRORS], prometheus=url)
 
     ask.requests = []
@@ -206,6 +206,29 @@ def test_what_prometheus_answers(asked, text, outcome, said):
     result = asked(text)
     assert result["outcome"] == outcome and said in result["says"][0]
     assert outcome != "inconclusive" or ERRORS["query"] in result["says"][0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (vector("0.05"), ""),
+        (vector(), ""),
+        (vector("NaN"), ""),
+        (vector("1", "2"), "  errors: rollout_prometheus answered with 2 numbers, and one is wanted; asked: sum(rate("),
+        ("<html>", "  errors: rollout_prometheus is no Prometheus, its answer begins '<html>'; asked: sum(rate("),
+    ],
+)
+def test_what_can_never_be_answered_is_refused_before_the_rollout(monkeypatch, capsys, text, said):
+    monkeypatch.setattr(prometheus, "fetch", lambda *_: text)
+    other = {"name": "acceptance", "metric": "m", "at_least": 1}
+    with (
+        patch_module_args({"prometheus": "http://me:s3cret@prometheus:9090", "checks": [ERRORS, other]}),
+        pytest.raises(SystemExit),
+    ):
+        load("library/rollout_queries.py").main()
+    result = json.loads(capsys.readouterr().out)
+    assert bool(result.get("failed")) == bool(said) and said in result.get("msg", "")
+    assert "s3cret" not in json.dumps(result)
 
 
 def test_a_prometheus_that_does_not_answer_says_nothing_of_the_host(soak):

@@ -17,8 +17,8 @@ has no short form, begins with the first word of PREFIX or looks like a misspelt
 business. A short and its long name with different values are an error. All problems come in one message.
 
 Returns `settings`: {name: value} of what was declared as variables, and `contract`: the file's {file, data, lines}, or {};
-`lines` maps "a.b.0.c" to a line number. It changes nothing and needs no connection, so it runs
-in check mode too, and runs in Ansible's own process: over a fleet it is asked once for each host.
+`lines` maps "a.b.0.c" to a line number. It changes nothing and needs no connection, so it runs in check mode too, and runs
+in Ansible's own process: over a fleet it is asked once for each host.
 """
 
 from __future__ import annotations
@@ -247,6 +247,8 @@ def read_with_lines(path):
         return {"file": str(shown), **with_lines(Path(path).read_text(encoding="utf-8"))}
     except OSError as error:
         raise AnsibleActionFail(f"{shown}: {error.strerror}") from None
+    except (UnicodeDecodeError, yaml.reader.ReaderError) as error:
+        raise AnsibleActionFail(f"{shown}: is no text in UTF-8: {error.reason}") from None
     except yaml.MarkedYAMLError as error:
         raise AnsibleActionFail(f"{shown}:{error.problem_mark.line + 1}: {error.problem}") from None
 

@@ -216,11 +216,15 @@ def test_a_play_refuses_what_the_forks_contract_does_not_allow(
     assert (done.returncode == 0) == said.startswith("ok=")
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path, monkeypatch, ansible_playbook):
+def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path, monkeypatch, ansible_playbook):
     (tmp_path / "play.yml").write_text(PLAYBOOK.replace("SETTINGS", "topk: 4"))
     monkeypatch.chdir(tmp_path)
     done = ansible_playbook("play.yml", "-i", "localhost,")
     assert done.returncode == 2 and "house.yml: No such file or directory" in done.stdout
+    for text in (b"family: \xff", b"family: \x07"):
+        (tmp_path / "house.yml").write_bytes(text)
+        done = ansible_playbook("play.yml", "-i", "localhost,")
+        assert done.returncode == 2 and "house.yml: is no text in UTF-8: " in done.stdout
 
 
 # ---- the proposal ----

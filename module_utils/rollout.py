@@ -1,6 +1,6 @@
 """A rollout as data: which hosts change together, in which order, how long that takes. Pure, no I/O.
 
-A host is {"name", "domain", "instances"}, each instance {"instance", "digest", "restart", "why", "loads", "timeout"}; a load
+A host is {"name", "instances"}, each instance {"instance", "digest", "restart", "why", "loads", "timeout"}; a load
 is {"seconds", "cold"}, a start that was proved before, and `timeout` the seconds that a start may take.
 """
 
@@ -24,6 +24,15 @@ class Refused(Exception):
 
 def check(policy):
     """Raises Refused where what is declared does not go together; each value by itself is legal."""
+    alone = [name for name, domain in policy["apart"].items() if not domain]
+    if alone and len(alone) < len(policy["apart"]):
+        name, domain = next(item for item in policy["apart"].items() if item[1])
+        raise Refused(
+            [
+                f"rollout_apart: declared nothing for {', '.join(alone)}, and {domain} for {name}. Legal is a value for "
+                "each host, or for none: a host that shares nothing has one of its own, such as its name"
+            ]
+        )
     asked = [check["name"] for check in policy["analysis"] if check["query"]]
     if asked and not policy["prometheus"]:
         raise Refused([f"rollout_prometheus: declared nothing, and rollout_analysis asks it for {', '.join(asked)}"])
@@ -48,14 +57,24 @@ def make(order, hosts, policy):
                 f"{policy['failures_allowed']}. Next: mend it, or leave it out with --limit 'all,!{lost[0]}'{lease}"
             ]
         )
+    torn = together(lost, hosts, policy)
+    if torn:
+        raise Refused(
+            [
+                f"rollout_apart: {', '.join(lost)} failed or is unreachable, and {', '.join(torn)}, declared "
+                f"{policy['apart'][torn[0]]} as well, would be out of traffic with it. Next: mend it, or leave both out "
+                f"with --limit 'all,{','.join('!' + name for name in (*lost, *torn))}'"
+            ]
+        )
     slices = batches(hosts, policy, most_at_once(len(lost), policy))
     pool = [load for host in hosts for instance in host["instances"] for load in instance["loads"]]
     told = [
         {
             "name": host["name"],
             "batch": number,
+            "apart": policy["apart"].get(host["name"], ""),
             "restart": restarts(host),
-            "why": "; ".join(instance["why"] for instance in host["instances"] if instance["restart"]),
+            "why": why(host),
             "seconds": load_range(host, pool),
         }
         for number, batch in enumerate(slices, 1)
@@ -77,7 +96,7 @@ def make(order, hosts, policy):
 
 def reported(policy):
     """The policy as it is printed and kept: a URL may have a password in it."""
-    told = {name: value for name, value in policy.items() if name != "prometheus"}
+    told = {name: value for name, value in policy.items() if name not in ("prometheus", "apart")}
     return {**told, "analysis": [check["name"] for check in policy["analysis"]]}
 
 
@@ -95,8 +114,25 @@ def most_at_once(lost, policy):
     return max(1, min(policy["forks"], fleet - lost - int(minimum)))
 
 
+def together(lost, hosts, policy):
+    """Names of the hosts that restart and must not be away while those that are lost are."""
+    domains = {policy["apart"].get(name) for name in lost} - {None, ""}
+    return [host["name"] for host in hosts if restarts(host) and policy["apart"].get(host["name"]) in domains]
+
+
 def restarts(host):
     return any(instance["restart"] for instance in host["instances"])
+
+
+def why(host):
+    """Why it restarts; where it has several instances, which of them do."""
+    reasons = {}
+    for instance in host["instances"]:
+        if instance["restart"]:
+            reasons.setdefault(instance["why"], []).append(instance["instance"])
+    if len(host["instances"]) == 1:
+        return "".join(reasons)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
 
 
 def batches(hosts, policy, most):
@@ -109,7 +145,7 @@ def batches(hosts, policy, most):
     slices, away = [[]], []
     for host in hosts:
         if restarts(host):
-            domain = host.get("domain")
+            domain = policy["apart"].get(host["name"])
             full = len(away) >= sizes[min(len(slices), len(sizes)) - 1]
             if away and (full or (domain and domain in away)):
                 slices.append([])

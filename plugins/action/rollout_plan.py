@@ -3,8 +3,8 @@
 Arguments:
   policy    how the rollout may go: the keys of POLICY
   order     names of all hosts of the play in its order; without it only the policy is checked
-  hosts     those of them that are alive: {name, domain, instances}, hosts with the same domain never restart together, and
-            each instance is {instance, digest, restart, why, loads, timeout}
+  hosts     those of them that are alive: {name, instances}, and each instance is
+            {instance, digest, restart, why, loads, timeout}
 
 Cuts the hosts into batches for `serial`, and tells a range of time from the loads that were recorded on them. Hosts that
 need no restart take no place in a batch. A policy that cannot be kept is refused.
@@ -36,6 +36,7 @@ POLICY = {
     "failures_allowed": {"type": "int", "default": 0},  # hosts
     "soak": {"type": "int", "default": 0},  # seconds under traffic after each restart
     "deadline": {"type": "int", "default": 0},  # seconds after which no further batch begins; 0 for none
+    "apart": {"type": "dict", "default": {}},  # host: what it has in common with those that never restart with it
     "approval": {"type": "str", "choices": ["none", "plan", "canary"], "default": "none"},
     "serving_minimum": {"type": "str", "default": "0"},  # hosts of the fleet that must go on serving, or a share
     "fleet": {"type": "int", "default": 0},  # hosts, also those that are not in this run

@@ -8,15 +8,15 @@ from ansible.module_utils import rollout
 POLICY = {
     "batches": ["1", "25%", "100%"], "failures_allowed": 0, "soak": 0, "deadline": 0, "approval": "none",
     "serving_minimum": "0", "fleet": 8, "forks": 25, "drain_timeout": 0,
-    "traffic_timeout": 0, "lease_host": "gpu1", "analysis": [], "prometheus": "",
+    "traffic_timeout": 0, "apart": {}, "lease_host": "gpu1", "analysis": [], "prometheus": "",
 }  # fmt: skip
 
 
-def host(name, restart=True, loads=(), domain="", digest="d"):
+def host(name, restart=True, loads=(), digest="d"):
     loads = [{"seconds": seconds, "cold": seconds > 500} for seconds in loads]
     why = "window: declared 2048, the process runs with none" if restart else ""
     instance = {"instance": "k26", "digest": digest, "restart": restart, "why": why, "loads": loads, "timeout": 1800}
-    return {"name": name, "domain": domain, "instances": [instance]}
+    return {"name": name, "instances": [instance]}
 
 
 def fleet(pattern, **options):
@@ -50,8 +50,32 @@ def test_nothing_to_restart_is_one_batch():
 
 
 def test_hosts_of_one_rack_never_restart_together():
-    hosts = [host("gpu1", domain="a"), host("gpu2", domain="b"), host("gpu3", domain="b"), host("gpu4", domain="a")]
-    assert plan(hosts, batches=["4"])["batches"] == [["gpu1", "gpu2"], ["gpu3", "gpu4"]]
+    racks = {"gpu1": "a", "gpu2": "b", "gpu3": "b", "gpu4": "a"}
+    assert plan(fleet("RRRR"), batches=["4"], apart=racks)["batches"] == [["gpu1", "gpu2"], ["gpu3", "gpu4"]]
+
+
+def test_a_rack_that_only_some_hosts_have_is_refused():
+    with pytest.raises(rollout.Refused, match=r"rollout_apart: declared nothing for gpu2, and a for gpu1\. Legal is"):
+        rollout.check({**POLICY, "apart": {"gpu1": "a", "gpu2": ""}})
+    rollout.check({**POLICY, "apart": {"gpu1": "", "gpu2": ""}})
+
+
+def test_no_host_restarts_while_another_of_its_rack_is_lost():
+    racks = {"gpu1": "a", "gpu2": "b", "gpu3": "b"}
+    lost = {"order": ["gpu1", "gpu2", "gpu3"], "apart": racks, "failures_allowed": 1}
+    with pytest.raises(rollout.Refused, match=r"gpu3 failed.*gpu2, declared b as well, .*--limit 'all,!gpu3,!gpu2'"):
+        plan(fleet("RR"), **lost)
+    assert plan(fleet("Rs"), **lost)["lost"] == ["gpu3"]
+
+
+def test_the_reason_names_the_instances_where_a_host_has_several():
+    one = host("gpu1")
+    instances = [{**one["instances"][0], "instance": name} for name in ("k26", "k27", "k28")]
+    instances[1] |= {"restart": False, "why": ""}
+    why = "window: declared 2048, the process runs with none"
+    assert plan([{**one, "instances": instances}])["hosts"][0]["why"] == f"k26, k28: {why}"
+    instances[0] |= {"why": "no process runs"}
+    assert plan([{**one, "instances": instances}])["hosts"][0]["why"] == f"k26: no process runs; k28: {why}"
 
 
 def test_no_batch_takes_more_than_may_be_missing():

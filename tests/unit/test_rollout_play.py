@@ -130,6 +130,26 @@ def test_a_canary_that_fails_is_the_only_host_touched_and_serves_again(fleet):
     assert "stands gpu2, gpu3 not reached, as before; the same command goes on from here" in run.said
 
 
+def test_no_host_restarts_while_another_of_its_rack_stays_out_of_traffic(fleet):
+    racks = [{**fate, "rack": rack} for fate, rack in (({}, "a"), (FAILS, "b"), ({}, "c"), ({}, "d"), ({}, "b"))]
+    policy = {"rollout_batches": [1, 2], "rollout_apart": "{{ rack }}", "rollout_failures_allowed": 1}
+    run = fleet(*racks, **policy)
+    assert run.status == 2
+    assert {deed for deed in run.deeds if "restarts" in deed} == {f"restarts gpu{number}" for number in (1, 2, 3)}
+    assert "rollout ends: 1 failed, 1 allowed and rollout_apart keeps gpu5 apart from what is out of traffic" in run.said
+    assert "stands gpu4, gpu5 not reached" in run.said
+
+    run = fleet(*racks[:4], **policy)
+    assert run.deeds[-2:] == ["restarts gpu4", "admits gpu4"]
+
+
+def test_a_rack_that_one_host_does_not_have_is_refused_before_anything_is_touched(fleet):
+    run = fleet({"rack": "a"}, {"rack": ""}, rollout_apart="{{ rack }}")
+    assert run.status == 2 and run.deeds == []
+    assert "rollout_apart: declared nothing for gpu2, and a for gpu1" in run.said
+    assert "TASK [sglang_engine" not in run.output
+
+
 def test_the_cause_of_a_loop_that_failed_is_what_its_items_say(fleet):
     run = fleet(GOES_BACK, {})
     assert re.search(r"rollout_outcome:\s+cause: .?window: declared 2048", run.output), run.output

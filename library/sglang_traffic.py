@@ -11,8 +11,9 @@ description:
     them gives it new requests. It is refused where fewer hosts than declared would go on serving. C(sglang_drain) waits for
     the requests in flight then.
   - C(state=in) is refused unless the start that runs now is the one that was proved. It registers the engine at all gateways
-    until each of them lists it as ready, and removes the note. What was taken out by hand, with C(sglang-deploy out), stays
-    out, with a warning.
+    until each of them lists it as ready, and removes the note. Where a gateway is away it fails, and the note is removed all
+    the same, so that the host itself tells that gateway when it is back. What was taken out by hand, with
+    C(sglang-deploy out), stays out, with a warning.
   - Runs on the engine's host, which must reach the gateways. Gateways are those of smg (C(model_gateway)); an older
     sglang-router has the same calls. Without gateways the note and the proof are all, as other balancers need them.
 options:
@@ -95,6 +96,10 @@ served:
   description: With C(state=out), whether it got requests until now; without gateways, whether it was not held out.
   type: bool
   returned: once the gateways were read, also where it is refused
+left:
+  description: With C(state=out), whether it was allowed to leave; what was refused before is as it was.
+  type: bool
+  returned: once the gateways were read, also where it fails
 held:
   description: With C(state=in), whether it stays out because a person took it out.
   type: bool
@@ -138,15 +143,17 @@ def main():
                 gateways, params["timeout"], minimum, params["why"], port=params["port"], dry=module.check_mode
             )
     except (sglang_traffic.Refused, CannotRead, CannotKeep, Unusable, ValueError) as error:
-        module.fail_json(msg=str(error), served=engine.served)
+        module.fail_json(msg=str(error), served=engine.served, left=engine.left)
     except OSError as error:
-        module.fail_json(msg=f"{error.filename}: {error.strerror}. Nothing was changed", served=engine.served)
+        module.fail_json(
+            msg=f"{error.filename}: {error.strerror}. Nothing was changed", served=engine.served, left=engine.left
+        )
     if changed is None:
         held = engine.hold.read()
         module.warn(
             f"{engine.unit} stays out of traffic: {held['why']}. Next: sglang-deploy in {engine.instance} on the host"
         )
-    module.exit_json(changed=bool(changed), url=engine.outer, served=engine.served, held=changed is None)
+    module.exit_json(changed=bool(changed), url=engine.outer, served=engine.served, left=engine.left, held=changed is None)
 
 
 if __name__ == "__main__":

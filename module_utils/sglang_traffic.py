@@ -96,7 +96,11 @@ class Gateway:
         except urllib.error.HTTPError as error:
             return error.code, _json(error.read())
         except OSError as error:
-            raise CannotRead(f"the gateway {self.url} does not answer: {getattr(error, 'reason', error)}") from None
+            reason = getattr(error, "reason", error)
+            raise CannotRead(
+                f"the gateway {self.url} does not answer: {getattr(reason, 'strerror', None) or reason}\n"
+                "  next     on its host: systemctl status model-gateway; what is proved registers there again by itself"
+            ) from None
 
     def _unexpected(self, what, status, answer):
         said = answer.get("error") or answer.get("text") or ""
@@ -303,6 +307,7 @@ class Engine:
         self.hold = Hold(state.directory)
         self.outer = None  # its URL for gateways, once it is known
         self.served = False  # whether it got requests when it was about to be taken out
+        self.left = False  # whether it was allowed to leave, and so has to be taken in again
 
     def take_out(self, gateways, timeout, minimum, why, by_hand=False, port=None, dry=False):
         """Out of all gateways, noted as meant. Whether anything was done. An engine that nobody knows needs no more."""
@@ -313,12 +318,15 @@ class Engine:
             self.served = _serves(gateways, self.outer) if gateways else held is None
             if self.outer:
                 insist_on_capacity(gateways, self.outer, minimum)
+            self.left = True
             if changed and not dry:
                 self.hold.set(self.host.now(), why, by_hand)
             return bool(self.outer and _whole(leave(gateways, self.outer, self.host, timeout, dry))) or changed
 
     def take_in(self, gateways, timeout, by_hand=False, port=None, untouched=False, dry=False):
         """Into all gateways, if the start that runs is proved. Whether anything was done; None if a person holds it out.
+
+        Nothing holds it out any more then, also where a gateway is away: its registrar tells that one when it is back.
 
         `untouched`: it was taken out a moment ago and nothing became of it, so it goes back without a proof.
         """
@@ -331,10 +339,10 @@ class Engine:
             held = self.hold.read()
             if held and held["by_hand"] and not by_hand:
                 return None
-            changed = _whole(join(gateways, self.outer, self.host, timeout, self.key(), dry))
+            done = join(gateways, self.outer, self.host, timeout, self.key(), dry)
             if held and not dry:
                 self.hold.clear()
-            return changed or bool(held)
+            return _whole(done) or bool(held)
 
     def drain(self, timeout, port=None):
         """[requests at first or None, seconds]. An engine that does not run has none. Raises Overdue."""

@@ -88,7 +88,7 @@ class Run:
 class Deployment:
     """One test host with the real engine, and the playbooks of the project on it."""
 
-    unit = "sglang-k26.service"
+    unit, port = "sglang-k26.service", 30000
 
     def __init__(self, host):
         self.host = host

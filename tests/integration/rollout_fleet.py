@@ -45,15 +45,18 @@ class Fleet:
 
     def serving(self):
         """Names of the hosts that the gateway gives requests to."""
-        with urllib.request.urlopen(f"{GATEWAY}/workers", timeout=10) as answer:
-            workers = json.load(answer)["workers"]
-        return {f"fleet{worker['url'][-7]}" for worker in workers if worker["status"] == "ready"}
+        return {f"fleet{url[-7]}" for url in self.ready()}
+
+    def ready(self):
+        """URLs of the engines that the gateway gives requests to."""
+        with urllib.request.urlopen(f"{self.url}/workers", timeout=10) as answer:
+            return [worker["url"] for worker in json.load(answer)["workers"] if worker["status"] == "ready"]
 
     def told(self, scenario, *names):
         """From its next start on, an engine behaves so (testhosts/lying_engine/README.md)."""
-        file, text = "/etc/lying-engine/30000.json", json.dumps(scenario)
-        for name in names:
-            self.hosts[name].shell(f"umask 022; mkdir -p /etc/lying-engine; printf %s '{text}' >{file}")
+        text = json.dumps(scenario)
+        for host in map(self.hosts.get, names):
+            host.shell(f"umask 022; mkdir -p /etc/lying-engine; printf %s '{text}' >/etc/lying-engine/{host.port}.json")
 
     @contextmanager
     def under_load(self):
@@ -82,8 +85,11 @@ class Fleet:
 
     def received(self):
         """How often an engine began each request, by its id: what the engines logged of it."""
-        script = "journalctl -o cat --no-pager -u sglang-k26 | grep -o \"rid='[^']*\" || true"
-        return Counter(line[5:] for host in self.hosts.values() for line in host.shell(script).splitlines())
+        counts = Counter()
+        for host in self.hosts.values():
+            lines = host.shell(f"journalctl -o cat --no-pager -u {host.unit} | grep -o \"rid='[^']*\" || true").splitlines()
+            counts.update(line[5:] for line in lines)
+        return counts
 
     def windows(self):
         """What each running engine said that its worker attends to."""
@@ -94,23 +100,31 @@ class Fleet:
 @contextmanager
 def booted():
     """The fleet, every host of it serving with a window of 1024."""
-    names = ["fleet0", *NAMES]
+    addresses = {name: f"10.213.77.16{name[-1]}" for name in ["fleet0", *NAMES]}
+    with serving(Fleet, addresses, "-e", "window=1024") as fleet:
+        yield fleet
+
+
+@contextmanager
+def serving(kind, addresses, *arguments):
+    """A fleet of this kind, booted, its gateway installed and every engine of it deployed with these arguments."""
     layers = [python(module, *what).strip() for module, what in LAYERS]
-    hosts("down", *names)
-    hosts("up", *(word for layer in layers for word in ("--layer", layer)), *(f"{n}=10.213.77.16{n[-1]}" for n in names))
-    fleet = Fleet()
-    fleet.told(HONEST, *NAMES)
+    hosts("down", *addresses)
+    layered = (word for layer in layers for word in ("--layer", layer))
+    hosts("up", *layered, *(f"{name}={address}" for name, address in addresses.items()))
+    fleet = kind()
+    fleet.told(HONEST, *fleet.names)
     fleet.done(fleet.playbook("playbooks/gateway.yml"))
     # Nobody serves yet, so all may begin at once.
-    policy = json.dumps({"rollout_batches": [8], "traffic_minimum_serving": 0})
-    fleet.done(fleet.deploy("-e", "window=1024", "-e", policy))
+    policy = {"rollout_batches": [len(addresses)], "rollout_apart": "", "traffic_minimum_serving": 0}
+    fleet.done(fleet.deploy(*arguments, "-e", json.dumps(policy)))
     yield fleet
-    hosts("down", *names)
+    hosts("down", *addresses)
 
 
-def begun_until_it_restarts(host, *arguments):
+def begun_until_it_restarts(host, *arguments, inventory=INVENTORY):
     """A run of deploy.yml that has just restarted a host."""
-    run, task = Going("-i", INVENTORY, "deploy.yml", *arguments), ""
+    run, task = Going("-i", inventory, "deploy.yml", *arguments), ""
     for line in run.lines():
         task = line if line.startswith("TASK") else task
         if "Restart, because" in task and line.startswith(f"changed: [{host}]"):

@@ -378,6 +378,24 @@ def test_two_instances_stand_side_by_side(deployment, tmp_path):
     told = run.output.split("NOT PROVED")[1]
     assert "window: declared 512, found 2048" in told and "window: declared 256, found 1024" in told
 
+    # What only the second cannot do is refused before the first is touched.
+    both = "{name: k26, settings: {window: 512}}, {name: k27, settings: {port: 30001}"
+    deployment.shell(
+        "systemctl stop sglang-k27; systemd-run --unit holder python3 -m http.server 30001;"
+        "timeout 60 sh -c 'until ss -ltn | grep -q :30001; do sleep 0.1; done'"
+    )
+    (tmp_path / "hosts.yml").write_text(together.replace(declared, both + "}"))
+    run = deployment.deploy(inventory=tmp_path)
+    deployment.shell("systemctl stop holder")
+    assert run.status == 2
+    assert "port 30001 of sglang-k27.service is held by python3 (pid" in run.said
+    refused = both + ", extra_args: [--disable-cuda-graph, --sleep-on-idle, --schedule-policy, none-such]}"
+    (tmp_path / "hosts.yml").write_text(together.replace(declared, refused))
+    run = deployment.deploy(inventory=tmp_path)
+    assert run.status == 2
+    assert "SGLang 0.5.13 refuses it itself (its own argument resolver)" in run.said and "none-such" in run.said
+    assert deployment.start() == start
+
     # One port for both is refused before a host is touched.
     (tmp_path / "hosts.yml").write_text(together.replace("30001", "30000"))
     run = deployment.deploy("-e", "instance=k27", inventory=tmp_path)

@@ -153,10 +153,12 @@ def main():
         }
     if changed and not module.check_mode:
         try:
-            os.makedirs(os.path.dirname(cache), mode=0o700, exist_ok=True)
+            os.makedirs(os.path.dirname(os.path.abspath(cache)), mode=0o700, exist_ok=True)
             write_json(cache, engine.to_keep())
-        except (OSError, CannotKeep) as error:
-            module.fail_json(msg=f"{python} was read, but that cannot be kept: {error}")
+        except OSError as error:
+            module.fail_json(msg=f"{python} was read, but cannot be kept: the directory of {cache}: {error.strerror}")
+        except CannotKeep as error:
+            module.fail_json(msg=f"{python} was read, but cannot be kept: {error}")
     module.exit_json(changed=changed, **result)
 
 

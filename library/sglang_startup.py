@@ -240,7 +240,6 @@ ARGUMENTS = {
         "type": "dict",
         "options": DEMANDS,
         "apply_defaults": True,
-        "required_if": [("generation", "waived", ["generation_waiver"])],
     },
     "may_change": {"type": "bool", "default": False},
     "slice": {"type": "int", "default": 0},
@@ -276,7 +275,7 @@ def main():
     except (CannotRead, CannotKeep, LeaseLost) as error:
         module.fail_json(msg=str(error), unreadable=True)
     except ValueError as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(msg=f"{plan.unit}: {error}")
     if isinstance(outcome, startup.Pending):
         usual = {"usual": round(kept["seconds"])} if kept else {}
         module.exit_json(
@@ -306,14 +305,11 @@ def plan_of(module):
     try:
         if not declaration:
             return Plan.from_dict(module.params["plan"])
-        made = sglang_planning.make(declaration, module.check_mode)
+        return sglang_planning.make(declaration)
     except sglang_planning.ERRORS as error:
         module.fail_json(msg=sglang_planning.told(declaration, error))
     except ValueError as error:
         module.fail_json(msg=str(error))
-    if made is None:
-        module.exit_json(changed=False, finished=True, verdict_table=sglang_planning.unknown_table(declaration))
-    return made
 
 
 def prove(module, plan, kept, generate):
@@ -417,6 +413,10 @@ def accepted_waiver(demands, gone_back):
     """The waiver as a sentence to print, None where a generation is required. ValueError if it is over."""
     if demands["generation"] == "required":
         return None
+    if not demands["generation_waiver"]:
+        if gone_back:
+            return "generation: not asked, waived without a word why"
+        raise ValueError("generation: declared waived, and sglang_service_generation_waiver says neither why nor until when")
     reason, until = demands["generation_waiver"]["reason"], demands["generation_waiver"]["until"]
     if datetime.date.fromisoformat(until) < datetime.date.today() and not gone_back:
         raise ValueError(

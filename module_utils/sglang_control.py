@@ -105,17 +105,13 @@ def go_back(host, state, unit, path, failed=None, proved=False, patience=PATIENC
     """
     now = host.unit(unit)
     running = host.process(now.main_pid) if now.main_pid else None
-    target = state.verified()
-    if failed is None and target and running and not verdict.start_differences(target.plan, *running):
-        target = state.verified("before")
-        if target is None:
-            return Back(
-                None, f"{unit} runs what was verified last, and nothing was verified before it: nothing to go back to"
-            )
-    if target is None:
-        if failed is None:
-            return Back(None, f"no start of {unit} was ever verified, so there is nothing to go back to")
+    target = state.verified() if failed else _wanted(state, running)
+    if target is None and failed:
         return _give_up(unit, now, state, failed, dry, systemctl)
+    if target is None and state.verified():
+        return Back(None, f"{unit} runs what was verified last, and nothing was verified before it: nothing to go back to")
+    if target is None:
+        return Back(None, f"no start of {unit} was ever verified, so there is nothing to go back to")
     if failed == target.plan.digest and proved:
         rejected, target = target, state.verified("before")
         if not dry:
@@ -131,13 +127,15 @@ def go_back(host, state, unit, path, failed=None, proved=False, patience=PATIENC
             systemctl("daemon-reload")
         did = f"{unit} was not restarted, and its unit file is again what was verified"
         return Back(None, did, before != target.unit, before, target.unit)
-    carries = running and not verdict.start_differences(target.plan, *running)
+    attempt = state.attempt()
+    found_wrong = attempt["failed"] and attempt["digest"] == target.plan.digest
+    carries = _carries(running, target.plan) and not found_wrong
     if not dry:
         if before != target.unit:
             _put(path, target.unit)
         systemctl("daemon-reload")
         if not carries:
-            state.open_attempt(target.plan)
+            state.open_attempt(target.plan, back=True)
             restart(host, target.plan, patience, systemctl)
         elif state.attempt()["digest"] == failed:
             state.close_attempt()
@@ -146,6 +144,20 @@ def go_back(host, state, unit, path, failed=None, proved=False, patience=PATIENC
     if carries:
         did = f"{unit} was not restarted, and still runs what was verified in its start of {when}"
     return Back(target.plan, did, before != target.unit or not carries, before, target.unit, not carries)
+
+
+def _wanted(state, running):
+    """What a way back on demand goes to: what was verified last, or before it if that is what runs; or None."""
+    attempt = state.attempt()
+    for kept in (state.verified(which) for which in ("verified", "before") if attempt["back"]):
+        if kept and kept.plan.digest == attempt["digest"]:
+            return kept  # another way back began, and did not come to its end
+    last = state.verified()
+    return state.verified("before") if last and _carries(running, last.plan) else last
+
+
+def _carries(running, plan):
+    return bool(running) and not verdict.start_differences(plan, *running)
 
 
 def _give_up(unit, now, state, failed, dry, systemctl):

@@ -48,13 +48,20 @@ def read(python, cache=None, release=None):
     """
     if not Path(python).exists():
         raise Missing(f"{python} is not there")
-    locations, metadata = json.loads(run([python, "-c", FIND], cwd="/").splitlines()[-1])
+    printed = run([python, "-c", FIND], cwd="/")
+    try:
+        locations, metadata = json.loads(printed.splitlines()[-1])
+    except (IndexError, TypeError, ValueError):
+        raise CannotRead(f"{python} is no Python: asked where its SGLang is, it printed {printed[:60]!r}") from None
     if not locations:
         raise Missing(f"{python} has no SGLang")
     place = Path(locations[0]), metadata and Path(metadata)
     key = source_key(*place)
-    kept = (read_json(cache) if cache else None) or {}
-    facts = EngineFacts.from_dict(kept["facts"]) if kept.get("key") == key else read_engine(*place)
+    kept = read_json(cache) if cache else None
+    try:
+        facts = EngineFacts.from_dict(kept["facts"]) if kept["key"] == key else read_engine(*place)
+    except (KeyError, TypeError):  # there is none, or not one of this form
+        kept, facts = {}, read_engine(*place)
     if release not in (None, "", facts.release):
         raise CannotRead(
             f"sglang_engine_version: declared {release}, but {python.rsplit('/', 2)[0]} holds SGLang {facts.release} "

@@ -41,8 +41,8 @@ def told(declaration, error):
     if isinstance(error, plan.Refused):
         return plan.refusal(declaration["instance"], error.problems)
     if isinstance(error, fork.BadContract):
-        return "The contract cannot be used. Nothing was changed.\n" + plan.indented(error.problems)
-    return str(error)
+        return f"The contract cannot be used. Nothing was changed.\n{plan.indented(error.problems)}"
+    return f"sglang-{declaration['instance']}: {error}"
 
 
 def unknown_table(declaration):
@@ -105,7 +105,9 @@ def _read_environment(environment):
         if name == plan.DIGEST_VARIABLE:
             raise plan.Refused([f"environment {name}: this name is the project's own; choose another"])
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise plan.Refused([f"environment {name}: declared {value!r}, but it must be text or a number; quote it"])
+            raise plan.Refused(
+                [f"environment {name}: declared a {type(value).__name__}, but it must be text or a number; quote it"]
+            )
         yield name, str(value)
 
 
@@ -121,4 +123,6 @@ def _read_model(directory):
         raise CannotRead(f"declared {directory}, but {path} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise CannotRead(f"declared {directory}, but {path} is no JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise CannotRead(f"declared {directory}, but {path} is no model's: it holds a {type(config).__name__}")
     return config, entries

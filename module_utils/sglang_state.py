@@ -19,7 +19,7 @@ from .sglang_proof.plan import Plan
 
 VERSION = 1  # of these files' form
 LOADS = 8  # are kept: enough to have seen a cold one among the warm
-NO_ATTEMPT = {"digest": None, "failed": False}
+NO_ATTEMPT = {"digest": None, "failed": False, "back": False}
 EVIDENCE = {"start", "digest", "seconds", "echo", "lines"}
 
 
@@ -83,27 +83,29 @@ class State:
 
     def reject(self, plan):
         """What passed last was found wrong later: what was verified before it counts again; a next run makes it anew."""
-        write_json(self._path("attempt"), {"version": VERSION, "digest": plan.digest, "failed": True})
+        self._attempt(plan, failed=True)
         try:
             os.replace(self._path("before"), self._path("verified"))
         except FileNotFoundError:
             os.unlink(self._path("verified"))
 
-    def open_attempt(self, plan):
-        """A start of this plan is about to be made; until it passes it may be gone back from, also by a later run."""
-        write_json(self._path("attempt"), {"version": VERSION, "digest": plan.digest, "failed": False})
+    def open_attempt(self, plan, back=False):
+        """A start of this plan is about to be made, perhaps on the way back; until it passes it may be gone back from, also
+        by a later run."""
+        self._attempt(plan, back=back)
 
     def fail_attempt(self, plan):
         """The start of this plan did not pass: the next run makes another one, though the process carries the plan."""
-        if self.attempt()["digest"] == plan.digest:
-            write_json(self._path("attempt"), {"version": VERSION, "digest": plan.digest, "failed": True})
+        attempt = self.attempt()
+        if attempt["digest"] == plan.digest:
+            self._attempt(plan, failed=True, back=attempt["back"])
 
     def close_attempt(self):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path("attempt"))
 
     def attempt(self):
-        """{"digest", "failed"} of the plan whose start was made and has not passed; the digest is None without one."""
+        """{"digest", "failed", "back"} of the plan whose start was made and has not passed; the digest is None without."""
         attempt = read_json(self._path("attempt"))
         return {**NO_ATTEMPT, **(attempt if isinstance(attempt, dict) else {})}
 
@@ -114,6 +116,9 @@ class State:
 
     def add_load(self, seconds, cold):
         write_json(self._path("loads"), [{"seconds": round(seconds), "cold": cold}, *self.loads()][:LOADS])
+
+    def _attempt(self, plan, failed=False, back=False):
+        write_json(self._path("attempt"), {"version": VERSION, "digest": plan.digest, "failed": failed, "back": back})
 
     def _path(self, name):
         return os.path.join(self.directory, f"{name}.json")

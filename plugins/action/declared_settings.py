@@ -5,6 +5,8 @@ Arguments:
   only       name of the one to look at; all where it is empty
   settings   whether settings are read in this run; without them only `instances` and the names of -e are looked at
   shared     settings of all instances
+  generation, generation_waiver
+             whether each instance must answer a prompt, where it does not say so itself, and who waived that
   contract   the file of a fork's contract, relative to the playbook if it is not absolute
   prefix     each setting may also be declared as the variable PREFIX + name, which wins
   short      those settings that may be declared by their bare name too
@@ -16,8 +18,9 @@ be known, own, or begin with ansible_. A variable of the inventory must be known
 has no short form, begins with the first word of PREFIX or looks like a misspelt known name; all others are the user's
 business. A short and its long name with different values are an error. All problems come in one message.
 
-Returns `settings`: {name: value} of what was declared as variables, and `contract`: the file's {file, data, lines}, or {};
-`lines` maps "a.b.0.c" to a line number. It changes nothing and needs no connection, so it runs in check mode too, and runs
+Returns `settings`: {name: value} of what was declared as variables; `left_out`: the instances that `only` leaves out, which
+the callback verdict_table prints; and `contract`: the file's {file, data, lines}, or {}, where `lines` maps "a.b.0.c" to a
+line number. It changes nothing and needs no connection, so it runs in check mode too, and runs
 in Ansible's own process: over a fleet it is asked once for each host.
 """
 
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import date
 from difflib import get_close_matches
 from itertools import chain, combinations
 from pathlib import Path
@@ -36,6 +40,7 @@ from ansible import constants as C
 from ansible.errors import AnsibleActionFail
 from ansible.inventory.helpers import sort_groups
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_path
 
@@ -52,6 +57,8 @@ INSTANCE = "[a-z0-9][a-z0-9-]{0,31}"  # a part of its unit's name
 MISSPELT = 0.8  # similarity from which an unknown inventory variable is taken for a misspelt one
 TABLES = "verdict_table"
 
+display = Display()
+
 
 class ActionModule(ActionBase):
     TRANSFERS_FILES = False
@@ -65,6 +72,8 @@ class ActionModule(ActionBase):
                 "only": {"type": "str", "default": ""},
                 "settings": {"type": "bool", "default": True},
                 "shared": {"type": "dict", "default": {}},
+                "generation": {"type": "str", "default": "required"},
+                "generation_waiver": {"type": "dict", "default": {}},
                 "contract": {"type": "str", "default": ""},
                 "prefix": {"type": "str", "required": True},
                 "short": {"type": "list", "elements": "str", "default": []},
@@ -87,7 +96,10 @@ class ActionModule(ActionBase):
             rules = fork.read(document) if document else contract.BUILT_IN
         except fork.BadContract as bad:
             problems = plan.indented(bad.problems)
-            raise AnsibleActionFail(f"The contract cannot be used. Nothing was changed.\n{problems}") from None
+            raise AnsibleActionFail(
+                f"The contract cannot be used. Nothing was changed.\n{problems}\n"
+                "  next     correct it, or declare another sglang_service_contract"
+            ) from None
         extra = {name: (value, origin(name, "-e")) for name, value in load_extra_vars(self._loader).items()}
         declared = self._inventory_variables(host) if given["settings"] else {}
         # Which of several declarations wins is Ansible's to say.
@@ -97,12 +109,16 @@ class ActionModule(ActionBase):
         if given["settings"]:
             problems += unread(task_vars, declared | extra, rules.names(), given)
             problems += unclear(host, settings, given)
+            problems += unwaived(given)
             problems += impossible(settings, rules, given)
+        elif settings:
+            display.warning(f"{', '.join(settings)}: not read in this run, which goes back to what was verified")
         return {
             "changed": False,
             "failed": bool(problems),
             "msg": "\n".join(problems) or "all of it is known, and could run",
             "settings": settings,
+            "left_out": [i["name"] for i in given["instances"] if i not in chosen(given)],
             "contract": document,
         }
 
@@ -209,21 +225,45 @@ def unclear(host, settings, given):
         yield f"{declared}: declared for {host}, which has the instances {which}. Say which one: -e instance={names[0]}."
 
 
+def chosen(given):
+    """The instances that the run is for."""
+    return [instance for instance in given["instances"] if given["only"] in ("", instance["name"])]
+
+
+def unwaived(given):
+    """Where no generation is asked for, and nobody says why, or until when."""
+    for instance in chosen(given):
+        asked = {**given, **instance}
+        if asked["generation"] != "waived":
+            continue
+        if not asked["generation_waiver"]:
+            yield (
+                f"sglang_service_generation: declared waived for {instance['name']}, and nobody says why. "
+                "Next: sglang_service_generation_waiver: {reason: …, until: YYYY-MM-DD}, or require it again."
+            )
+        elif date.fromisoformat(asked["generation_waiver"]["until"]) < date.today():
+            yield (
+                f"sglang_service_generation_waiver: declared until {asked['generation_waiver']['until']} for "
+                f"{instance['name']} ({asked['generation_waiver']['reason']}), and that day is over. "
+                "Next: a new date, or require the generation again."
+            )
+
+
 def impossible(settings, rules, given):
     """What no engine could run, and what no two of one host: as far as it is known without the host."""
-    chosen = [given["only"]] if given["only"] else [instance["name"] for instance in given["instances"]]
+    names = [instance["name"] for instance in chosen(given)]
     declared = {}
     for instance in given["instances"]:
         name, own = instance["name"], instance.get("settings") or {}
-        raw = {**given["shared"], **own, **(settings if name in chosen else {})}
+        raw = {**given["shared"], **own, **(settings if name in names else {})}
         try:
             declared[name] = plan.declared(raw, contract=rules)
         except plan.Refused as refused:
-            if name in chosen:
+            if name in names:
                 yield plan.refusal(name, refused.problems)
-    mine_first = sorted(declared.items(), key=lambda item: item[0] not in chosen)
+    mine_first = sorted(declared.items(), key=lambda item: item[0] not in names)
     for one, other in combinations(mine_first, 2):
-        problems = list(plan.collisions(one, [other])) if one[0] in chosen else []
+        problems = list(plan.collisions(one, [other])) if one[0] in names else []
         if problems:
             yield plan.refusal(one[0], problems)
 
@@ -269,7 +309,7 @@ def _read_node(loader, node, at, lines):
     if isinstance(node, yaml.MappingNode):
         mapping = {}
         for key_node, value_node in node.value:
-            key = loader.construct_object(key_node)
+            key = loader.construct_object(key_node) if isinstance(key_node, yaml.ScalarNode) else None
             if not isinstance(key, str) or key in mapping:
                 problem = f"{key} stands twice" if key in mapping else f"{key!r} is no name"
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)

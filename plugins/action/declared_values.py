@@ -2,6 +2,7 @@
 
 Arguments:
   roles     whose variables are looked at
+  except    those that this run does not read
 
 A value must be of the type and among the choices that the role's argument specs say, and keep to its meta/legal_values.yml:
 {variable: rule}, where a rule has any of
@@ -71,13 +72,15 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         super().run(tmp, task_vars)
-        _, given = self.validate_argument_spec({"roles": {"type": "list", "elements": "str", "required": True}})
+        names = {"type": "list", "elements": "str"}
+        _, given = self.validate_argument_spec({"roles": {**names, "required": True}, "except": {**names, "default": []}})
         known = {"host": {"localhost", *task_vars["groups"]["all"]}.__contains__, "file": self._is_file}
         # What is declared may speak of the default of any role, in the play that knows none yet.
         variables = {**self._all_defaults(), **task_vars}
         problems = []
         for role in [Role(name) for name in given["roles"]]:
-            found = list(self._problems(role, Rules(role, known), task_vars, variables))
+            options = {name: spec for name, spec in role.options.items() if name not in given["except"]}
+            found = list(self._problems(role, options, Rules(role, known), task_vars, variables))
             problems += [*found, f"  next     ansible-doc -t role -e main {role.name}"] if found else []
         return {
             "changed": False,
@@ -85,11 +88,11 @@ class ActionModule(ActionBase):
             "msg": "\n".join([*problems, "Nothing was changed."]) if problems else "all values are legal",
         }
 
-    def _problems(self, role, rules, task_vars, variables):
-        """A line for each variable of the role that is declared and not legal, or is not declared and must be."""
+    def _problems(self, role, options, rules, task_vars, variables):
+        """A line for each of these variables of the role that is declared and not legal, or is not declared and must be."""
         defaults = self._defaults(role.directory)
         templar = self._templar.copy_with_new_env(available_variables=variables)
-        for name, spec in role.options.items():
+        for name, spec in options.items():
             alias = ALIAS.fullmatch(str(defaults.get(name)))
             # In a role the defaults are there as well; 1 is true for Python, and no `true`.
             names = [

@@ -16,7 +16,10 @@ display = Display()
 
 
 class ActionModule(ActionBase):
-    """Knows nothing of the engine: repeats until `finished`, and prints how it goes on."""
+    """Knows nothing of the engine: repeats until `finished`, and prints how it goes on.
+
+    A host that answered before is waited for when its connection is lost; one that never did is unreachable at once.
+    """
 
     TRANSFERS_FILES = False
     _supports_check_mode = True
@@ -25,11 +28,13 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         host = task_vars["inventory_hostname"]
         arguments = {"slice": SLICE, **self._task.args}
-        shown, shown_at, lost_since = None, 0.0, None
+        shown, shown_at, lost_since, answered = None, 0.0, None, "plan" in arguments
         while True:
             try:
                 result = self._execute_module(module_args=arguments, task_vars=task_vars)
             except AnsibleConnectionFailure:
+                if not answered:
+                    raise
                 lost_since = lost_since or time.monotonic()
                 if time.monotonic() - lost_since > LOST_CONNECTION_SECONDS:
                     raise
@@ -37,7 +42,7 @@ class ActionModule(ActionBase):
                 time.sleep(2)
                 self._connection.reset()
                 continue
-            lost_since = None
+            lost_since, answered = None, True
             if result.get("failed") or result.get("finished", True):
                 return result
             arguments["resume"] = result["resume"]

@@ -25,6 +25,7 @@ description:
     The tables appear after the recap, each behind the name of its host, also when the run failed or was
     stopped in the middle. Tables that differ only in their titles, in the column C(read in) and in rows that C(own)
     (list of first cells) names as the host's own (there the column C(verdict) counts) appear as one.
+  - A result may carry C(left_out), a list of the instances of the host that the run is not for. They are named.
   - A play with C(verdict_required) set to true in its C(vars) promises a passed table for each host of its
     pattern within C(--limit). Each host that ends the run without one, or that fails and is not rescued, whatever
     its tables say, is named with where it failed first, and with what it said there and last. The exit status is 2,
@@ -92,6 +93,7 @@ class CallbackModule(CallbackBase):
         self._failures = {}  # host: [Failure], also those that were rescued
         self._outcomes = {}  # host: {host, outcome, cause}
         self._ended_by = []  # (host, Failure) of hosts that were done
+        self._left_out = {}  # host: instances that the run was not for
         self._lost = set()  # hosts that failed or were unreachable, and were not rescued
         self._over = False
         atexit.register(self._end)  # ansible-core 2.19 tells no callback of Ctrl-C
@@ -105,6 +107,8 @@ class CallbackModule(CallbackBase):
         table = result.result.get("verdict_table")
         if table:
             self._tables.setdefault(result.host.name, {})[table.get("key")] = table
+        if left_out := result.result.get("left_out"):
+            self._left_out[result.host.name] = left_out
         if outcome := result.result.get("rollout_outcome"):
             self._outcomes[outcome["host"]] = outcome
             if not outcome["cause"]:
@@ -158,6 +162,8 @@ class CallbackModule(CallbackBase):
                 self._display.display("\n" + render(members))
             if outside := self._outside():
                 self._display.display("\nnot in this run (--limit): " + ", ".join(outside))
+            for left_out, hosts in by_value({host: ", ".join(names) for host, names in self._left_out.items()}).items():
+                self._display.display(f"\nnot in this run (instance): {left_out} on {few(hosts)}")
             found = drifts(tables)
             if found:
                 self._display.display("\n".join(["\nOTHERWISE THAN THEIR NEIGHBOURS", *indented(brief(found))]))
@@ -320,7 +326,7 @@ def told(problems):
 
 def cause_of(result):
     """What a failed result says, of a loop what its failed items say, of a command the end of what it printed."""
-    items = [item for item in result.get("results", ()) if isinstance(item, dict) and item.get("failed")]
+    items = [i for i in result.get("results", ()) if isinstance(i, dict) and (i.get("failed") or i.get("unreachable"))]
     said = []
     for one in items or [result]:
         printed = str(one.get("stderr") or "").strip().splitlines()

@@ -124,6 +124,24 @@ def test_on_demand_it_goes_to_the_one_before_if_the_last_runs(host, state, path)
     assert back(host, state, path).plan == OLD
 
 
+@pytest.mark.parametrize("last_runs", [True, False])
+def test_a_way_back_that_did_not_come_to_its_end_goes_on_when_it_is_asked_for_again(host, state, path, last_runs):
+    verified(state, OLD, "old unit")
+    if last_runs:
+        verified(state, NEW, "new unit")
+    assert back(host, state, path).plan == OLD
+    host.processes[7] = (OLD.argv, OLD.environment)
+    host.did.clear()
+    again = back(host, state, path)
+    assert again.plan == OLD and "was not restarted" in again.did and host.did == ["daemon-reload"]
+
+    state.fail_attempt(OLD)  # its start was made, and not proved
+    assert back(host, state, path).plan == OLD and f"start {UNIT}" in host.did
+
+    verified(state, OLD, "old unit")  # now it has come to its end, and the next one leaves it
+    assert back(host, state, path).plan == (NEW if last_runs else None)
+
+
 def test_on_demand_with_nothing_before_says_so_and_changes_nothing(host, state, path):
     assert "no start of" in back(host, state, path).did
     verified(state, NEW, "new unit")

@@ -214,9 +214,32 @@ def test_instances_that_cannot_be_told_apart_are_refused(check, instances, said,
     assert run.returncode == 2 and said in " ".join(run.stdout.split())
 
 
+WAIVED = "{generation: waived, generation_waiver: {reason: no kernel, until: %s}}"
+
+
+@pytest.mark.parametrize(
+    ("generation", "said"),
+    [
+        (WAIVED % "2999-01-01", ""),
+        ("{generation: waived}", "sglang_service_generation: declared waived for k26, and nobody says why. Next: "),
+        (
+            WAIVED % "2026-11-28",
+            "sglang_service_generation_waiver: declared until 2026-11-28 for k26 (no kernel), and that day is over. Next: ",
+        ),
+    ],
+)
+def test_a_waiver_that_does_not_hold_is_refused(check, generation, said):
+    run = check("--limit", "a", host=f"{{instances: [{{name: k26, {generation[1:-1]}}}]}}")
+    assert run.returncode == (2 if said else 0) and said in " ".join(run.stdout.split())
+    assert check("--limit", "a", host=f"{{instances: [{{name: k26, {generation[1:-1]}}}]}}", back=True).returncode == 0
+
+
 def test_a_way_back_reads_no_settings_and_refuses_what_it_cannot_know_all_the_same(check):
     run = check(host="{sglang_service_foo: 1, sglang_service_block_size: none}", back=True)
     assert run.returncode == 0, run.stdout
+    run = check("-e", "window=many", back=True)
+    assert run.returncode == 0
+    assert "window: not read in this run, which goes back to what was verified" in " ".join(run.stderr.split())
     run = check("-e", "instnace=k26", back=True)
     assert run.returncode == 2 and "instnace: unknown (-e). Did you mean instance?" in run.stdout
     run = check("-e", "instance=k27", back=True)

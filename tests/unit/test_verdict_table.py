@@ -218,6 +218,27 @@ def test_an_unreachable_host_is_named_and_keeps_its_exit_status(play):
     assert "a: unreachable, no verdict" in run.stdout
 
 
+PROVE = """
+    - name: Prove
+      sglang_startup: {declaration: {instance: "{{ item }}", settings: {}, python: /p}, unit_path: /u}
+      loop: [k26, k27]
+"""
+
+
+def test_a_host_that_never_answered_is_not_waited_for_and_the_cause_is_told_of_a_loop_too(play):
+    run = play(PROVE, "-e", "ansible_connection=ssh ansible_host=127.0.0.1 ansible_port=1")
+    assert run.returncode == 4
+    assert "connection lost" not in run.stdout
+    told = run.stdout.split("NOT PROVED")[1]
+    assert "a, b: unreachable, no verdict" in told and "Connection refused" in told
+
+
+def test_instances_that_the_run_is_not_for_are_named(play):
+    run = play("    - report: {left_out: [k27, k28]}\n" + PASSED)
+    assert run.returncode == 0
+    assert "\nnot in this run (instance): k27, k28 on a, b\n" in run.stdout
+
+
 def test_hosts_of_a_batch_that_was_not_reached_are_named(play):
     run = play("    - {name: Gate, report: {failed: true}}\n", keywords="serial: 1")
     assert run.returncode == 2

@@ -8,7 +8,7 @@ import re
 from deployment import Run, hosts
 from rollout_fleet import HONEST, NAMES, begun_until_it_restarts
 
-RECORDED = [{"prompt": "the river", "answer": None, "tokens": 16}, {"prompt": "the fox", "answer": None, "tokens": 16}]
+RECORDED = [{"prompt": "the river", "tokens": 16}, {"prompt": "the fox", "tokens": 16}]
 NOISE = {**HONEST, "answers": {"/generate": {"patch": {"text": "!!!!"}}}}
 SLOWER = {
     **HONEST,

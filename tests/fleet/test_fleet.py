@@ -42,14 +42,14 @@ def test_answers_that_are_recorded_pass_and_noise_goes_back(fleet, tmp_path):
 
     fleet.done(fleet.deploy("-e", f"@{file}", "-e", "window=512", "--limit", "fleet1"))
     fleet.told(NOISE, "fleet1")
-    before = fleet.starts()
+    before, windows = fleet.starts(), fleet.windows()
     run = fleet.deploy("-e", f"@{file}", "-e", "window=256")
     assert run.status == 2
     assert "prompts: declared a score of 0.5, found 0.00 in the mean of 2." in run.said
     assert "back sglang-k26.service runs again what was verified" in run.said
     after = fleet.starts()
     assert {name for name in NAMES if after[name] != before[name]} == {"fleet1"}
-    assert set(fleet.windows().values()) == {"512"} and fleet.serving() == set(NAMES)
+    assert fleet.windows() == windows and fleet.serving() == set(NAMES)
     fleet.told(HONEST, "fleet1")
 
 

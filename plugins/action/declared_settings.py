@@ -112,7 +112,7 @@ class ActionModule(ActionBase):
             problems += unwaived(given)
             problems += impossible(settings, rules, given)
         elif settings:
-            display.warning(f"{', '.join(settings)}: not read in this run, which goes back to what was verified")
+            display.warning(f"{', '.join(settings)}: a setting of engines, which this run does not read")
         return {
             "changed": False,
             "failed": bool(problems),

@@ -267,7 +267,10 @@ class CallbackModule(CallbackBase):
         for host in self._inside():
             hosts.setdefault(self._stands(host), []).append(host)
         stands = [f"{state:<12}{', '.join(hosts[state])}" for state in STANDS if state in hosts]
-        return Problem(None, "interrupted. The same command again goes on from there", "\n".join(stands))
+        reason = "interrupted. The same command again goes on from there"
+        if not self._begun:
+            reason = "ended before any host's turn, by Ctrl-C or by the error above. No engine was touched"
+        return Problem(None, reason, "\n".join(stands))
 
     def _stands(self, host):
         """How a host stands where the run was interrupted: a word of STANDS."""

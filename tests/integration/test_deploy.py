@@ -241,8 +241,9 @@ def test_a_generation_is_waived_only_with_a_reason_and_a_day_and_says_so(deploym
     assert "generation: not asked, waived until 2999-12-31: maintenance" in run.output
     run = deployment.verify("-e", waived % "2020-01-01")
     assert run.status == 2
-    assert "generation: waived until 2020-01-01 (maintenance), and that day is over" in run.output
-    assert deployment.verify("-e", "sglang_service_generation=waived").status == 2
+    assert "declared until 2020-01-01 for k26 (maintenance), and that day is over" in run.said
+    run = deployment.deploy("-e", "sglang_service_generation=waived")
+    assert run.status == 2 and "declared waived for k26, and nobody says why" in run.said
 
 
 def test_a_hand_written_service_on_the_port_is_named_and_adopted_only_when_asked(deployment):

@@ -239,7 +239,7 @@ def test_a_way_back_reads_no_settings_and_refuses_what_it_cannot_know_all_the_sa
     assert run.returncode == 0, run.stdout
     run = check("-e", "window=many", back=True)
     assert run.returncode == 0
-    assert "window: not read in this run, which goes back to what was verified" in " ".join(run.stderr.split())
+    assert "window: a setting of engines, which this run does not read" in " ".join(run.stderr.split())
     run = check("-e", "instnace=k26", back=True)
     assert run.returncode == 2 and "instnace: unknown (-e). Did you mean instance?" in run.stdout
     run = check("-e", "instance=k27", back=True)

@@ -193,6 +193,15 @@ def test_ctrl_c_says_what_stands(play):
     )
 
 
+def test_an_inventory_that_cannot_be_read_is_not_called_an_interruption(play, tmp_path):
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/engines.yml").write_text("a: 1\n  b: 2\n")
+    run = play(PASSED, before="- {name: Check, hosts: engines, gather_facts: false, tasks: [{ansible.builtin.ping: }]}")
+    assert run.returncode not in (0, 2)
+    assert "interrupted" not in run.stdout
+    assert "ended before any host's turn, by Ctrl-C or by the error above. No engine was touched" in run.stdout
+
+
 def test_an_error_of_ansible_itself_stays_the_only_one(play):
     run = play(PASSED, before="- {name: Check, hosts: '{{ nobody }}', tasks: []}", pattern="{{ nobody }}")
     assert run.returncode not in (0, 2)

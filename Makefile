@@ -37,7 +37,7 @@ faults: .venv/ready  ## every known fault on real hosts, and what is said of eac
 	python3 tests/faults/interrupted.py
 	python3 tests/faults/bad_input.py
 
-fleet: .venv/ready  ## rollouts over eight hosts under load, and what can go wrong in them; 75 minutes
+fleet: .venv/ready  ## rollouts over eight hosts under load, and what can go wrong in them; 40 minutes
 	pytest tests/fleet
 
 bench: .venv/ready  ## what reading a journal and a GPU host costs, how soon a wait ends; prints ratios and seconds

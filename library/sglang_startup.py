@@ -236,11 +236,7 @@ ARGUMENTS = {
     "declaration": {"type": "dict", "options": sglang_planning.DECLARATION},
     "unit_path": {"type": "path", "required": True},
     "upto": {"type": "str", "choices": ["unit", "served"], "default": "served"},
-    "demands": {
-        "type": "dict",
-        "options": DEMANDS,
-        "apply_defaults": True,
-    },
+    "demands": {"type": "dict", "options": DEMANDS, "apply_defaults": True},
     "may_change": {"type": "bool", "default": False},
     "slice": {"type": "int", "default": 0},
     "resume": {"type": "dict"},
@@ -410,12 +406,10 @@ class LeaseLost(Exception):
 
 
 def accepted_waiver(demands, gone_back):
-    """The waiver as a sentence to print, None where a generation is required. ValueError if it is over."""
-    if demands["generation"] == "required":
+    """The waiver as a sentence to print, None where a generation is asked for. ValueError if nobody gave it, or it ended."""
+    if demands["generation"] == "required" or (gone_back and not demands["generation_waiver"]):
         return None
     if not demands["generation_waiver"]:
-        if gone_back:
-            return "generation: not asked, waived without a word why"
         raise ValueError("generation: declared waived, and sglang_service_generation_waiver says neither why nor until when")
     reason, until = demands["generation_waiver"]["reason"], demands["generation_waiver"]["until"]
     if datetime.date.fromisoformat(until) < datetime.date.today() and not gone_back:

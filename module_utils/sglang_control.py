@@ -121,13 +121,13 @@ def go_back(host, state, unit, path, failed=None, proved=False, patience=PATIENC
     if failed == target.plan.digest:
         return Back(None, f"{unit} was left as it is: what was verified last is the same plan")
     before = _content(path)
-    if failed and not proved and state.attempt()["digest"] != failed:
+    attempt = state.attempt()
+    if failed and not proved and attempt["digest"] != failed:
         if before != target.unit and not dry:
             _put(path, target.unit)
             systemctl("daemon-reload")
         did = f"{unit} was not restarted, and its unit file is again what was verified"
         return Back(None, did, before != target.unit, before, target.unit)
-    attempt = state.attempt()
     found_wrong = attempt["failed"] and attempt["digest"] == target.plan.digest
     carries = _carries(running, target.plan) and not found_wrong
     if not dry:
@@ -137,7 +137,7 @@ def go_back(host, state, unit, path, failed=None, proved=False, patience=PATIENC
         if not carries:
             state.open_attempt(target.plan, back=True)
             restart(host, target.plan, patience, systemctl)
-        elif state.attempt()["digest"] == failed:
+        elif attempt["digest"] == failed:
             state.close_attempt()
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(target.evidence["start"]["since"]))
     did = f"{unit} runs again what was verified in its start of {when}"
@@ -148,11 +148,11 @@ def go_back(host, state, unit, path, failed=None, proved=False, patience=PATIENC
 
 def _wanted(state, running):
     """What a way back on demand goes to: what was verified last, or before it if that is what runs; or None."""
-    attempt = state.attempt()
-    for kept in (state.verified(which) for which in ("verified", "before") if attempt["back"]):
-        if kept and kept.plan.digest == attempt["digest"]:
-            return kept  # another way back began, and did not come to its end
-    last = state.verified()
+    attempt, last = state.attempt(), state.verified()
+    if attempt["back"]:  # another way back began, and did not come to its end
+        for kept in (last, state.verified("before")):
+            if kept and kept.plan.digest == attempt["digest"]:
+                return kept
     return state.verified("before") if last and _carries(running, last.plan) else last
 
 

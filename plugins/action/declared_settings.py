@@ -20,8 +20,8 @@ business. A short and its long name with different values are an error. All prob
 
 Returns `settings`: {name: value} of what was declared as variables; `left_out`: the instances that `only` leaves out, which
 the callback verdict_table prints; and `contract`: the file's {file, data, lines}, or {}, where `lines` maps "a.b.0.c" to a
-line number. It changes nothing and needs no connection, so it runs in check mode too, and runs
-in Ansible's own process: over a fleet it is asked once for each host.
+line number. It changes nothing and needs no connection, so it runs in check mode too, and in Ansible's own process: over a
+fleet it is asked once for each host.
 """
 
 from __future__ import annotations
@@ -236,16 +236,19 @@ def unwaived(given):
         asked = {**given, **instance}
         if asked["generation"] != "waived":
             continue
-        if not asked["generation_waiver"]:
+        try:
+            reason, until = (asked["generation_waiver"][key] for key in ("reason", "until"))
+            is_over = date.fromisoformat(until) < date.today()
+        except (KeyError, TypeError, ValueError):
             yield (
                 f"sglang_service_generation: declared waived for {instance['name']}, and nobody says why. "
                 "Next: sglang_service_generation_waiver: {reason: …, until: YYYY-MM-DD}, or require it again."
             )
-        elif date.fromisoformat(asked["generation_waiver"]["until"]) < date.today():
+            continue
+        if is_over:
             yield (
-                f"sglang_service_generation_waiver: declared until {asked['generation_waiver']['until']} for "
-                f"{instance['name']} ({asked['generation_waiver']['reason']}), and that day is over. "
-                "Next: a new date, or require the generation again."
+                f"sglang_service_generation_waiver: declared until {until} for {instance['name']} ({reason}), and that day "
+                "is over. Next: a new date, or require the generation again."
             )
 
 

@@ -28,11 +28,8 @@ ansible.module_utils.__path__.extend(C.DEFAULT_MODULE_UTILS_PATH)
 from ansible.module_utils import rollout, rollout_analysis  # noqa: E402  found by the line above
 
 POLICY = {
-    "batches": {
-        "type": "list",
-        "elements": "str",
-        "required": True,
-    },  # hosts that restart, or a share; the last is used again
+    # Hosts that restart together, or a share of them; the last is used again.
+    "batches": {"type": "list", "elements": "str", "required": True},
     "failures_allowed": {"type": "int", "default": 0},  # hosts
     "soak": {"type": "int", "default": 0},  # seconds under traffic after each restart
     "deadline": {"type": "int", "default": 0},  # seconds after which no further batch begins; 0 for none

@@ -269,7 +269,7 @@ class CallbackModule(CallbackBase):
         stands = [f"{state:<12}{', '.join(hosts[state])}" for state in STANDS if state in hosts]
         reason = "interrupted. The same command again goes on from there"
         if not self._begun:
-            reason = "ended before any host's turn, by Ctrl-C or by the error above. No engine was touched"
+            reason = "ended before any host's turn, by Ctrl-C or by the error above"
         return Problem(None, reason, "\n".join(stands))
 
     def _stands(self, host):

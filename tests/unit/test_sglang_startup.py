@@ -41,6 +41,21 @@ def test_a_proof_returns_verdicts_and_the_table(startup, tmp_path):
     assert json.loads((tmp_path / "verified.json").read_text())["evidence"]["start"]["invocation"] == "i1"
 
 
+@pytest.mark.parametrize(
+    ("waiver", "asked"), [({}, True), ({"generation_waiver": {"reason": "no kernel", "until": "2020-01-01"}}, False)]
+)
+def test_a_way_back_asks_for_a_generation_unless_somebody_once_waived_it(startup, waiver, asked):
+    demands = {"generation": "waived", **waiver}
+    result, _ = startup(FakeHost(PLAN, start_lines(PLAN)), gone_back=True, demands=demands)
+    assert result["finished"]
+    assert ("generation" in [row[0] for row in result["verdict_table"]["rows"]]) == asked
+
+
+def test_a_waiver_that_nobody_gave_fails_and_names_the_variable(startup):
+    result, _ = startup(FakeHost(PLAN, start_lines(PLAN)), demands={"generation": "waived"})
+    assert result["failed"] and "sglang_service_generation_waiver says neither why nor until when" in result["msg"]
+
+
 def test_a_proof_records_how_long_the_load_took_and_where_the_weights_came_from(startup, tmp_path):
     model = tmp_path / "model"
     model.mkdir()
